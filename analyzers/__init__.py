@@ -1,0 +1,1 @@
+"""DuckDB over a run: views, signals, the cost model, the diagnosis."""

@@ -1,0 +1,1 @@
+"""Gets facts from the world into a run directory."""

@@ -1,0 +1,1 @@
+"""One file a source of measurements: metrics endpoints, the host, the GPU."""

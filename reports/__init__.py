@@ -1,0 +1,1 @@
+"""A diagnosis made readable: terminal, one page, JSON. Draws; never computes."""

@@ -1,0 +1,1 @@
+"""The rule table, the lever catalogue and their pure evaluation."""

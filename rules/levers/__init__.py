@@ -1,0 +1,1 @@
+"""One lever a file: its causal chain, its flags, its price and its way back."""
