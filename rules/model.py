@@ -16,6 +16,20 @@ CLASSES: tuple[Class, ...] = (
     "memory", "compute", "launch", "latency", "scheduling", "queueing", "network",
 )  # fmt: skip
 
+SUB_CAUSES: dict[str, tuple[str, ...]] = {
+    "memory": ("bandwidth", "capacity"),
+    "compute": ("prefill FLOPs", "recomputation", "dequantization", "decode above the ridge"),
+    "launch": ("kernel launch", "host scheduler", "front end", "synchronization", "graph fallback"),
+    "latency": ("small kernels",),
+    "scheduling": (
+        "batch cap", "token budget", "prefill blocking decode", "admission or preemption policy",
+        "routing skew",
+    ),
+    "queueing": ("offered load above capacity",),
+    "network": ("client or proxy", "collectives", "KV transfer", "straggler"),
+}  # fmt: skip
+"""What each class comes from; rules, levers and the verdict use these words."""
+
 State = Literal["fires", "clear", "cannot_tell", "not_applicable"]
 
 
@@ -98,7 +112,9 @@ PARAMS: dict[str, Param] = {
 Op = Literal["<", "<=", ">", ">=", "==", "!="]
 
 
-class Condition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Condition(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """One comparison, or `all`/`any` of several.
 
     A comparison is `signal op value`, or `signal op factor × other` where `other` names a signal.
@@ -116,7 +132,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One example that a rule must judge as `state`. A signal is a number, a [low, high] or a text."""
+    """One example that a rule must judge as `state`; signals are numbers, [low, high] or texts."""
 
     name: str
     signals: dict[str, Any]
@@ -127,8 +143,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One symptom or precheck; see CONTRIBUTING for the meaning of each key.
 
     `effect` and `remedy` are for prechecks: a failed one is `invalid` (the verdict is withheld) or
-    `explains` (the class stays, the precheck is named as its cause). `applies` must hold (fire) for the
-    rule to be applicable at all; when it is clear the rule is `not_applicable`.
+    `explains` (the class stays, the precheck is named as its cause). `applies` must hold (fire) for
+    the rule to be applicable at all; when it is clear the rule is `not_applicable`. `per` names the
+    scope keys, comma-separated, for each of whose scopes the rule is judged.
     """
 
     id: str
@@ -151,7 +168,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a lever does to one parameter; `efficiency` is the part of it that arrives, [low, high] in 0..1."""
+    """What a lever does to one parameter.
+
+    `efficiency` is the part of the change that arrives, [low, high] in 0..1; `effects.applied` is
+    the arithmetic.
+    """
 
     param: str
     efficiency: tuple[float, float]
@@ -165,9 +186,11 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         attacks: classes that it is for, as `class` or `class.sub_cause`.
-        enabling: conditions on signals under which it can help; unknown ones make it `check_first`.
-        harms: conditions under which it would make things worse.
-        flags: how to apply it, by engine (vllm, sglang, tensorrt_llm, …); `{value}` is a new setting.
+        enabling: conditions on signals, all of which must hold for it to help; unknown ones make it
+            `check_first`.
+        harms: conditions any one of which would make it harmful or useless.
+        flags: how to apply it, by engine (vllm, sglang, tensorrt_llm, …); `{value}` is a new
+            setting.
         setting: the engine setting that it changes, when it is one.
     """
 

@@ -1,0 +1,167 @@
+# ruff: noqa: E501 - tables of cases read best with one row a line
+"""Levers: whole causal chains, real flags, and a three-valued answer to "does it help here?"."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whybound.rules.conditions import signals_of
+from whybound.rules.effects import applied, applied_range
+from whybound.rules.evaluate import Signals, helps
+from whybound.rules.load import load_levers, load_rules
+from whybound.rules.model import CLASSES, PARAMS, Effect, Signal
+
+LEVERS = load_levers()
+each = pytest.mark.parametrize("lever", LEVERS.values(), ids=LEVERS)
+
+# As the engines spell them (vLLM 0.33, SGLang 0.5.23, TensorRT-LLM's llm_args).
+KNOWN = {
+    "vllm": {
+        "--max-num-seqs", "--max-num-batched-tokens", "--enable-chunked-prefill", "--max-num-queued-reqs",
+        "--enable-prefix-caching", "--kv-cache-dtype", "--gpu-memory-utilization", "--api-server-count",
+        "--stream-interval", "--data-parallel-size",
+    },
+    "sglang": {
+        "--max-running-requests", "--chunked-prefill-size", "--max-queued-requests", "--disable-radix-cache",
+        "--kv-cache-dtype", "--mem-fraction-static", "--tokenizer-worker-num", "--stream-interval", "--dp-size",
+    },
+    "tensorrt_llm": {
+        "max_batch_size", "max_num_tokens", "enable_chunked_prefill", "kv_cache_config.enable_block_reuse",
+        "kv_cache_config.dtype", "kv_cache_config.free_gpu_memory_fraction", "num_serve_frontends",
+        "stream_interval",
+    },
+    "nginx": {"proxy_buffering", "proxy_http_version"},
+}  # fmt: skip
+PATTERN = {
+    "vllm": r"--[\w-]+",
+    "sglang": r"--[\w-]+",
+    "tensorrt_llm": r"[\w.]+(?=:)",
+    "nginx": r"proxy_\w+",
+}
+
+
+@each
+def test_flags_are_spelt_as_the_engines_do(lever):
+    for engine, flag in lever.flags.items():
+        found = set(re.findall(PATTERN[engine], flag))
+        assert found
+        assert found <= KNOWN[engine]
+
+
+@each
+def test_the_causal_chain_is_whole(lever):
+    for name in (
+        "phase", "resource", "relieves", "burdens", "failure_mode", "quality_gate", "disable_when",
+        "rollback", "revalidate", "why", "source",
+    ):  # fmt: skip
+        assert len(getattr(lever, name).strip()) >= 4, name
+    assert lever.enabling
+
+
+@each
+def test_a_lever_on_an_engine_setting_says_how_to_set_it(lever):
+    if lever.setting:
+        assert {"vllm", "sglang"} <= set(lever.flags)
+    engines = set(lever.flags) - {"nginx"}
+    if "tensorrt_llm" not in engines and engines:
+        assert "TensorRT-LLM" in lever.source  # says why there is none
+
+
+@each
+def test_nothing_known_is_check_first_never_yes(lever):
+    assert helps(lever, Signals()) == "check_first"
+
+
+def test_every_lever_is_offered_by_a_rule_and_every_rule_offers_one():
+    offered = {name for rule in load_rules().values() for name in rule.levers}
+    assert offered == set(LEVERS)
+    assert all(rule.levers for rule in load_rules().values())
+
+
+def test_every_part_of_the_budget_has_a_lever():
+    relieved = {PARAMS[e.param].component for lever in LEVERS.values() for e in lever.effect}
+    assert relieved == {p.component for p in PARAMS.values()}
+    assert {a.partition(".")[0] for lever in LEVERS.values() for a in lever.attacks} <= set(CLASSES)
+
+
+def signals(**values):
+    return Signals(
+        Signal(name=n, text=v) if isinstance(v, str) else Signal(name=n, value=v)
+        for n, v in values.items()
+    )
+
+
+WAITING = {"waiting_busy_ratio": 0.9, "slots_used_ratio": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("lever", "facts", "expected"),
+    [
+        ("raise_max_num_seqs", {**WAITING, "kv_used_max_ratio": 0.1, "preemptions_count": 0}, True),
+        ("raise_max_num_seqs", {**WAITING, "kv_used_max_ratio": 0.1, "preemptions_count": 3}, False),
+        ("raise_max_num_seqs", {**WAITING, "kv_used_max_ratio": 0.97}, False),
+        ("raise_max_num_seqs", {"waiting_busy_ratio": 0.0, "wait_share_ratio": 0.0}, False),
+        ("raise_max_num_seqs", {**WAITING, "preemptions_count": 0}, "check_first"),
+        ("raise_max_num_seqs", {**WAITING, "kv_used_max_ratio": 0.1}, "check_first"),
+        ("lower_max_num_seqs", {"kv_used_max_ratio": 1.0, "preemptions_per_request_ratio": 0.2}, True),
+        ("lower_max_num_seqs", {"kv_used_max_ratio": 0.5}, False),
+        ("raise_token_budget", {"wait_share_ratio": 0.5, "slots_used_ratio": 0.1, "chunks_per_prompt_ratio": 31.0, "stalled_itl_ratio": 1.5}, True),
+        ("raise_token_budget", {"wait_share_ratio": 0.5, "slots_used_ratio": 0.1, "chunks_per_prompt_ratio": 31.0, "stalled_itl_ratio": 8.0}, False),
+        ("lower_token_budget", {"stalled_itl_ratio": 25.0, "input_p95_tokens": 1000.0, "token_budget_tokens": 2048.0, "wait_share_ratio": 0.0}, True),
+        ("lower_token_budget", {"stalled_itl_ratio": 25.0, "input_p95_tokens": 9000.0, "token_budget_tokens": 2048.0, "wait_share_ratio": 0.4, "slots_used_ratio": 0.2, "chunks_per_prompt_ratio": 3.0}, False),
+        ("shed_or_queue_limit", {"load_mode": "closed"}, False),
+        ("shed_or_queue_limit", {"load_mode": "open", "wait_share_ratio": 0.6, "rho_uncapped_ratio": 1.4}, True),
+        ("add_replica", {"wait_share_ratio": 0.05}, False),
+        ("fix_proxy_buffering", {"client_itl_p50_s": 0.0, "server_itl_mean_s": 0.009, "network_ttft_share_ratio": 0.9}, True),
+        ("more_api_servers", {"front_end_share_ratio": 0.3, "server_front_end_mean_s": 0.4, "wait_share_ratio": 0.01}, True),
+        ("more_api_servers", {"front_end_share_ratio": 0.01}, False),
+        ("prefix_caching", {"prefix_hit_ratio": 0.0}, "check_first"),
+        ("kv_cache_fp8", {"kv_used_max_ratio": 0.2, "input_mean_tokens": 300.0}, False),
+        ("kv_cache_fp8", {"kv_used_max_ratio": 0.99}, True),
+    ],
+)  # fmt: skip
+def test_does_it_help_here(lever, facts, expected):
+    assert helps(LEVERS[lever], signals(**facts)) == expected
+
+
+def test_opposite_levers_never_both_help():
+    for rising, falling in (
+        ("raise_max_num_seqs", "lower_max_num_seqs"),
+        ("raise_token_budget", "lower_token_budget"),
+    ):
+        names = sorted(
+            signals_of([*LEVERS[rising].enabling, *LEVERS[falling].enabling, *LEVERS[rising].harms])
+        )
+        for low in (0.0, 0.3, 0.9, 1.0, 4.0, 3000.0):
+            for high in (0.0, 0.3, 0.9, 1.0, 4.0, 3000.0):
+                for split in range(len(names)):
+                    facts = signals(
+                        **{n: (low if i < split else high) for i, n in enumerate(names)}
+                    )
+                    assert not (
+                        helps(LEVERS[rising], facts) is True
+                        and helps(LEVERS[falling], facts) is True
+                    )
+
+
+@pytest.mark.parametrize(
+    ("effect", "before", "expected"),
+    [
+        (Effect(param="front_end", times=0.5, efficiency=(0.0, 1.0)), 8.0, (8.0, 4.0)),
+        (Effect(param="max_num_seqs", times=4, efficiency=(1.0, 1.0)), 16.0, (64.0, 64.0)),
+        (Effect(param="kv_capacity", times=2, efficiency=(0.9, 1.0)), 100.0, (190.0, 200.0)),
+        (Effect(param="front_end", add=-2.0, efficiency=(0.5, 1.0)), 8.0, (7.0, 6.0)),
+        (Effect(param="token_budget", set=512, efficiency=(1.0, 1.0)), 2048.0, (512.0, 512.0)),
+    ],
+)
+def test_what_an_effect_makes_of_a_parameter(effect, before, expected):
+    assert applied_range(effect, before) == pytest.approx(expected)
+
+
+@given(st.floats(0.1, 10), st.floats(0.1, 100), st.floats(0, 1))
+def test_an_effect_that_arrives_in_part_lies_between_nothing_and_all(times, before, efficiency):
+    effect = Effect(param="front_end", times=times, efficiency=(0.0, 1.0))
+    low, high = sorted([before, before * times])
+    assert low - 1e-9 <= applied(effect, before, efficiency) <= high + 1e-9
