@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - tables of cases read best with one row a line
 """Every rule's own cases, and that they pin every threshold; then that this check can fail."""
 
 import msgspec
