@@ -1,0 +1,5 @@
+"""`python -m whybound` is `profile`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,101 @@
+"""A run as a DuckDB database: the tables as they lie on disk, and the documented views over them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from ..collector.schema import TABLES, arrow_schema
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..collector.store import Run
+
+_REQUIRES = re.compile(r"^-- requires:\s*(.*)$", re.MULTILINE)
+
+
+@cache
+def view_sources() -> dict[str, str]:
+    """The SQL of every view by name, in an order in which each can be created.
+
+    Raises:
+        ValueError: a file requires what does not exist, or two require each other.
+    """
+    folder = resources.files(__package__) / "sql"
+    texts = {
+        entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
+        for entry in sorted(folder.iterdir(), key=lambda e: e.name)
+        if entry.name.endswith(".sql")
+    }
+    ordered: dict[str, str] = {}
+    pending = dict(texts)
+    while pending:
+        ready = [
+            n
+            for n, sql in pending.items()
+            if all(r in ordered or r in TABLES for r in requires(sql))
+        ]
+        if not ready:
+            raise ValueError(f"views with unknown or circular `-- requires:`: {', '.join(pending)}")
+        for name in ready:
+            ordered[name] = pending.pop(name)
+    return ordered
+
+
+def requires(sql: str) -> list[str]:
+    """The names in a view's `-- requires:` line; empty when it has none."""
+    match = _REQUIRES.search(sql)
+    return match.group(1).split() if match else []
+
+
+def open_database(run: Run, *, memory_limit: str = "1GB") -> duckdb.DuckDBPyConnection:
+    """An in-memory database over a run: base tables, then every view.
+
+    Once built it can read nothing but the run's own tables: external access is off and the configuration
+    is locked, so that `profile sql` on a run from elsewhere is safe.
+    """
+    con = duckdb.connect(":memory:", config={"memory_limit": memory_limit})
+    con.execute("SET preserve_insertion_order = true")
+    for table in TABLES:
+        _base_table(con, run, table)
+    con.execute("SET allowed_directories = ?", [[str(run.path.resolve() / "tables")]])
+    con.execute("SET enable_external_access = false")
+    con.execute("SET lock_configuration = true")
+    for sql in view_sources().values():
+        con.execute(sql)
+    return con
+
+
+def _base_table(con: duckdb.DuckDBPyConnection, run: Run, table: str) -> None:
+    """Sealed Parquet and what is still only in the logs, as one view named like the table."""
+    columns = ", ".join(
+        f'CAST("{c.name}" AS VARCHAR) AS "{c.name}"' if c.type == "dictionary" else f'"{c.name}"'
+        for c in TABLES[table].columns
+    )
+    # every name below is a constant of the schema
+    log = run.log_table(table)
+    name = f"log_{table}"
+    con.register(name, log if log.num_rows else arrow_schema(table).empty_table())
+    sources = [f"SELECT {columns} FROM {name}"]  # noqa: S608
+    parts = run.parts(table)
+    if parts:
+        sources.insert(0, f"SELECT {columns} FROM read_parquet({_path_list(parts)})")  # noqa: S608
+    con.execute(f"CREATE VIEW {table} AS " + " UNION ALL ".join(sources))
+    con.execute(f"COMMENT ON VIEW {table} IS '{_quoted(TABLES[table].row)}'")
+    for column in TABLES[table].columns:
+        unit = f"[{column.unit}] " if column.unit else ""
+        con.execute(f"COMMENT ON COLUMN {table}.{column.name} IS '{_quoted(unit + column.doc)}'")
+
+
+def _path_list(paths: list[Path]) -> str:
+    # a view cannot hold a bound parameter, so the paths are quoted by DuckDB's own rule
+    return "[" + ", ".join(f"'{_quoted(str(p.resolve()))}'" for p in paths) + "]"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")

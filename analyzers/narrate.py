@@ -1,0 +1,171 @@
+"""Words for a verdict: its sentence, what it rests on, the next measurement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..rules.model import BudgetItem, NextMeasurement, PrecheckResult, Signal, Target, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import duckdb
+
+    from .verdict import Label
+
+
+def seconds(value: float) -> str:
+    """Three significant figures, in ms below a second."""
+    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
+def sentence(
+    verdict: Verdict,
+    label: Label,
+    target: Target,
+    facts: Mapping[str, float],
+    prechecks: list[PrecheckResult],
+    missing: list[str],
+) -> str:
+    """The verdict as one sentence with its number."""
+    if verdict.withheld:
+        broken = [p for p in prechecks if p.effect == "invalid"]
+        return f"No verdict: the measurement is not sound. {broken[0].says}."
+    if target.met:
+        return f"The target is met ({target.text}): stop here."
+    gains = label.gains
+    if verdict.class_ == "scheduling" and label.policy is not None:
+        return _scheduling(label, facts)
+    if verdict.class_ == "queueing":
+        return (
+            f"Queueing: requests arrive at {facts.get('rho_capped_ratio', float('nan')):.2f} times the"
+            f" capacity; half the load would make {target.text} {gains['load_half'].mid:.3g} times better."
+        )
+    if verdict.class_ == "network":
+        return (
+            f"Network: {seconds(facts.get('network_ttft_s', 0.0))} of the time to first token and"
+            f" {seconds(facts.get('network_e2e_s', 0.0))} of the end-to-end lie outside the server."
+        )
+    if verdict.class_ == "launch":
+        return (
+            f"Launch: the front end takes {facts.get('front_end_share_ratio', float('nan')):.0%} of the"
+            " server's time, outside the engine."
+        )
+    if verdict.class_ == "memory":
+        return f"Memory: the KV cache is the limit, {facts.get('kv_used_max_ratio', float('nan')):.0%} used."
+    if label.reason == "nothing would help":
+        return "No bottleneck stands out: no single change would improve the target by 15 %."
+    if label.reason == "engine":
+        return (
+            "The time goes into the engine's own steps. Request-level evidence cannot tell"
+            f" {_either(verdict.candidates)} apart."
+        )
+    return f"Cannot tell: {missing[0] if missing else label.reason}."
+
+
+def _scheduling(label: Label, facts: Mapping[str, float]) -> str:
+    policy = label.policy
+    assert policy is not None
+    if policy.name == "batch cap":
+        cap = facts.get("max_num_seqs_count", float("nan"))
+        kv = facts.get("kv_used_max_ratio")
+        spare = f" and at most {kv:.0%} of the KV cache is used" if kv is not None else ""
+        return (
+            f"Scheduling: the batch cap of {cap:.0f} holds requests back. They wait"
+            f" {seconds(facts.get('server_queue_mean_s', 0.0))} on average while every slot is taken{spare}."
+        )
+    budget = facts.get("token_budget_tokens", float("nan"))
+    if policy.value > budget:
+        return (
+            f"Scheduling: the token budget of {budget:.0f} cuts a prompt into"
+            f" {facts.get('chunks_per_prompt_ratio', float('nan')):.0f} steps while slots stay free."
+        )
+    return (
+        f"Scheduling: long prompts block decode. A step may take {budget:.0f} prompt tokens, and the worst"
+        f" gaps between tokens are {facts.get('stalled_itl_ratio', float('nan')):.0f} times the median."
+    )
+
+
+def _either(names: list[str]) -> str:
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
+
+
+def next_measurement(
+    verdict: Verdict,
+    prechecks: list[PrecheckResult],
+    manifest: Mapping[str, Any],
+    missing: list[str],
+) -> NextMeasurement | None:
+    """The one observation that would settle what is open; None when nothing is."""
+    broken = [p for p in prechecks if p.effect == "invalid"]
+    if broken:
+        return NextMeasurement(
+            command=_again(manifest), decides=[], because=broken[0].remedy or "repeat it soundly"
+        )
+    if not verdict.abstained:
+        return None
+    if not verdict.candidates:
+        return NextMeasurement(
+            command=_with_load(manifest),
+            decides=[],
+            because="no load was measured: offer one, or attach longer",
+        )
+    if manifest.get("gpu_count"):
+        return NextMeasurement(
+            command="dcgmi dmon -e 1002,1004,1005 -d 1000 -c 30",
+            decides=verdict.candidates,
+            because="DRAM active high: memory; tensor active high: compute; both low with gaps: launch,"
+            " without gaps: latency",
+        )
+    return NextMeasurement(
+        command=_sweep(manifest),
+        decides=verdict.candidates,
+        because="a step that does not grow with the batch reads weights (memory) or waits for the host"
+        " (launch); one that grows in proportion is compute",
+    )
+
+
+def _again(manifest: Mapping[str, Any]) -> str:
+    load = manifest.get("load_text") or "closed:concurrency=1,d=30"
+    return f"profile load {manifest.get('url', 'URL')} --load '{load}' -o RUN2"
+
+
+def _with_load(manifest: Mapping[str, Any]) -> str:
+    return (
+        f"profile attach --url {manifest.get('url', 'URL')} --load 'poisson:rate=1' -d 60s -o RUN2"
+    )
+
+
+def _sweep(manifest: Mapping[str, Any]) -> str:
+    url = manifest.get("url", "URL")
+    return f"for n in 1 4 16; do profile attach --url {url} --load closed:concurrency=$n -d 30s -o sweep-$n; done"
+
+
+def exhibits(
+    con: duckdb.DuckDBPyConnection, budget: list[BudgetItem], signals: Mapping[str, Signal]
+) -> dict[str, Any]:
+    """What the page draws; null where it was not measured."""
+    phases = [
+        {
+            "phase": b.component,
+            "label": b.label,
+            "seconds": b.seconds,
+            "class": b.class_,
+            "source": b.source,
+        }
+        for b in budget
+    ]
+    return {
+        "phases_mean": phases or None,
+        "phases_tail": None,
+        "kernels_top": None,
+        "timeline_strip": None,
+        "roofline": None,
+        "nodes": None,
+        "segments": None,
+        "identity": {
+            name: signals[name].value
+            for name in ("phases_error_ratio", "tokens_error_ratio", "warmup_drift_ratio")
+            if name in signals
+        },
+    }

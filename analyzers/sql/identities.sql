@@ -1,0 +1,27 @@
+-- requires: load client_latency server_phases engine_state kv_cache run_window measured_requests
+-- grain: one row
+-- signals: level 1
+CREATE VIEW identities AS
+WITH halves AS (
+  SELECT
+    avg(client_e2e_s) FILTER (quarter = 1) AS first_quarter,
+    avg(client_e2e_s) FILTER (quarter > 1) AS rest,
+    count(*) AS n
+  FROM (SELECT client_e2e_s, ntile(4) OVER (ORDER BY arrival_ns) AS quarter FROM measured_requests WHERE status = 'ok')
+), ends AS (
+  SELECT count_if(m.end_ns <= w.send_end_ns)::DOUBLE AS done, count(*)::DOUBLE AS sent
+  FROM measured_requests m, run_window w
+)
+SELECT
+  greatest(halves.n, 1) AS n,
+  halves.first_quarter / nullif(halves.rest, 0) AS warmup_drift_ratio,
+  ends.done / nullif(ends.sent, 0) AS completed_while_sending_ratio,
+  (coalesce(s.server_queue_mean_s, 0) + s.server_prefill_mean_s + s.server_decode_mean_s + s.server_front_end_mean_s)
+    / nullif(s.server_e2e_mean_s, 0) - 1 AS phases_error_ratio,
+  k.generation_tokens_per_s / nullif(load.output_tokens_per_s, 0) - 1 AS tokens_error_ratio
+FROM halves, ends LEFT JOIN server_phases s ON true LEFT JOIN load ON true LEFT JOIN kv_cache k ON true;
+COMMENT ON VIEW identities IS 'What has to add up: the phases to the end-to-end time, the engine''s tokens to the client''s.';
+COMMENT ON COLUMN identities.warmup_drift_ratio IS '[ratio] mean latency of the first quarter of the requests over that of the rest; well above 1: still warming up, well below: the queue grows';
+COMMENT ON COLUMN identities.completed_while_sending_ratio IS '[0..1] requests that ended before the last one was sent';
+COMMENT ON COLUMN identities.phases_error_ratio IS '[ratio] queue + prefill + decode + front end over the server''s end-to-end, minus 1';
+COMMENT ON COLUMN identities.tokens_error_ratio IS '[ratio] tokens counted by the engine over those counted by the client, minus 1: other clients, or lost scrapes';

@@ -1,0 +1,21 @@
+-- requires: engine_state engine_limits load
+-- grain: one row a scrape with waiting requests
+CREATE VIEW waiting_causes AS
+WITH usual AS (
+  SELECT quantile_cont(running, 0.75) AS running FROM engine_state WHERE waiting > 0
+)
+SELECT
+  t_ns, replica, e.running, waiting, kv_used_ratio,
+  CASE
+    WHEN e.running >= 0.95 * l.max_num_seqs_count THEN 'no_slot'
+    WHEN kv_used_ratio >= 0.9 THEN 'no_kv_block'
+    -- between two requests a slot looks free for one pass; the queue behind it is still longer than that
+    WHEN usual.running >= 0.95 * l.max_num_seqs_count AND e.running + waiting > l.max_num_seqs_count THEN 'no_slot'
+    WHEN load.input_mean_tokens >= 2 * l.token_budget_tokens THEN 'no_token_budget'
+    WHEN l.max_num_seqs_count IS NULL THEN 'unknown'
+    ELSE 'step_in_flight'
+  END AS cause
+FROM engine_state e, usual, engine_limits l LEFT JOIN load ON true
+WHERE waiting > 0;
+COMMENT ON VIEW waiting_causes IS 'Why requests waited, scrape by scrape: every slot taken; KV blocks used up; the token budget too small for the prompts; else the pass in flight has to end first.';
+COMMENT ON COLUMN waiting_causes.cause IS 'no_slot, no_kv_block, no_token_budget, step_in_flight, or unknown where the batch cap is not known';

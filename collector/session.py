@@ -1,0 +1,299 @@
+"""One recording: a server or a URL, the sources that watch it, perhaps a load, one run directory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from ..errors import WhyboundError
+from .argv import engine_of, redact, requested_settings
+from .launch import Server
+from .load.run import run_load
+from .load.spec import LoadSpec, describe, to_dict
+from .load.summary import LoadSummary
+from .sources.host import HostSource
+from .sources.nvml import NvmlSource
+from .sources.prometheus import PrometheusSource
+from .store import RunWriter, create_run
+
+Say = Callable[[str], None]
+Row = dict[str, Any]
+
+EMULATED_OWNER = "whybound-emulated"
+"""`owned_by` in /v1/models of the emulated engine: its runs are marked, and no page can hide it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to record. `duration_s` None: as long as the load, the server or the person lasts."""
+
+    run_dir: Path
+    force: bool = False
+    interval_s: float = 1.0
+    duration_s: float | None = None
+    load: LoadSpec | None = None
+    load_text: str | None = None
+    target: str | None = None
+    model: str | None = None
+    command: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+    port: int | None = None
+    ready_s: float = 600.0
+    grace_s: float = 15.0
+    keep: bool = False
+    show_output: bool = False
+    say: Say = field(default=lambda _: None)
+    progress: Callable[[dict[str, Any]], None] | None = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """How it ended: `server_exit` is the server's code if it ended unasked, else None."""
+
+    run_dir: Path
+    url: str
+    server_exit: int | None
+    interrupted: bool
+    load: LoadSummary | None
+    error: str | None
+
+
+async def record(plan: Plan, stop: asyncio.Event) -> Recorded:
+    """Record one run; `stop` ends it early and keeps what was measured.
+
+    Raises:
+        WhyboundError: nothing could be recorded: the folder, the command, or a server that never was ready.
+    """
+    create_run(plan.run_dir, force=plan.force)
+    with RunWriter(plan.run_dir, socket.gethostname()) as writer:
+        session = _Session(plan, writer, stop)
+        try:
+            return await session.run()
+        except WhyboundError as error:
+            writer.update_manifest(failed=str(error))
+            raise
+
+
+class _Session:
+    """The state of one recording."""
+
+    def __init__(self, plan: Plan, writer: RunWriter, stop: asyncio.Event) -> None:
+        self.plan, self.writer, self.stop = plan, writer, stop
+        self.done = asyncio.Event()
+        self.server: Server | None = None
+        self.scrapers: list[PrometheusSource] = []
+
+    async def run(self) -> Recorded:
+        plan = self.plan
+        engine = engine_of(plan.command)
+        self.writer.update_manifest(
+            command=redact(plan.command) or None,
+            engine=engine or None,
+            load=describe(plan.load) if plan.load else None,
+            load_spec=to_dict(plan.load) if plan.load else None,
+            load_text=plan.load_text,
+            target=plan.target,
+            identity={
+                "host": platform.node(),
+                "os": platform.platform(),
+                "python": platform.python_version(),
+            },
+        )
+        self._settings(engine)
+        try:
+            urls = await self._urls()
+            return await self._watch(urls)
+        finally:
+            await self._end_server()
+
+    async def _urls(self) -> list[str]:
+        """The addresses to watch; starts the server when there is a command."""
+        plan = self.plan
+        if not plan.command:
+            return list(plan.urls)
+        log = None if plan.show_output else plan.run_dir / "server.log"
+        self.server = Server.start(plan.command, log_path=log)
+        self._event("server_started", " ".join(redact(plan.command)), float(self.server.pid))
+        ready = asyncio.create_task(
+            self.server.wait_ready(port=plan.port, deadline_s=plan.ready_s, on_progress=plan.say)
+        )
+        stopped = asyncio.create_task(self.stop.wait())
+        await asyncio.wait({ready, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not ready.done():
+            ready.cancel()
+            with suppress(asyncio.CancelledError):
+                await ready
+            raise WhyboundError("interrupted before the server was ready")
+        url = ready.result()
+        self._event("server_ready", url, None)
+        return [url]
+
+    async def _watch(self, urls: list[str]) -> Recorded:
+        plan = self.plan
+        node = self.writer.node
+        models, emulated = await _models(urls[0])
+        self.writer.update_manifest(
+            url=urls[0], urls=urls, model=plan.model or models, emulated=emulated
+        )
+        pid = self.server.pid if self.server else None
+        self.scrapers = [
+            PrometheusSource(
+                url=url, node=node, replica=url.split("//")[-1].split("/")[0],
+                interval_s=plan.interval_s, sink=self._sink,
+            )
+            for url in urls
+        ]  # fmt: skip
+        host = HostSource(pid=pid, node=node, interval_s=plan.interval_s, sink=self._sink)
+        gpu = NvmlSource(node=node, interval_s=plan.interval_s, sink=self._sink)
+        watchers: list[PrometheusSource | HostSource | NvmlSource] = [*self.scrapers, host, gpu]
+        sources = [asyncio.create_task(w.run(self.done)) for w in watchers]
+        lost = asyncio.create_task(self._server_ends())
+        summary, error = None, None
+        try:
+            summary, error = await self._until_over(urls[0], lost)
+        finally:
+            self.done.set()
+            lost.cancel()
+            await asyncio.gather(*sources, return_exceptions=True)
+            self._report(host, gpu)
+        code = self.server.returncode() if self.server else None
+        if code is not None:
+            self._event("server_exited", f"with code {code}, unasked", float(code))
+        return Recorded(plan.run_dir, urls[0], code, self.stop.is_set(), summary, error)
+
+    async def _until_over(
+        self, url: str, lost: asyncio.Task[None]
+    ) -> tuple[LoadSummary | None, str | None]:
+        """Wait for the load, the duration, the person, or the server's end, whichever is first."""
+        plan = self.plan
+        over = asyncio.Event()
+        ends = [asyncio.create_task(self.stop.wait()), lost]
+        if plan.load is None and plan.duration_s is not None:
+            ends.append(asyncio.create_task(asyncio.sleep(plan.duration_s)))
+        load = None
+        if plan.load is not None:
+            self._event("load_mode", "open" if plan.load.is_open else "closed", None)
+            load = asyncio.create_task(
+                run_load(
+                    plan.load, url=url, model=plan.model, run_id=self.plan.run_dir.name,
+                    sink=self._sink, node=self.writer.node, stop=over, on_progress=plan.progress,
+                )
+            )  # fmt: skip
+        waited: set[asyncio.Task[Any]] = {*ends, load} if load else {*ends}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        over.set()
+        summary, error = None, None
+        if load is not None:
+            try:
+                summary = await load
+            except WhyboundError as failure:
+                error = str(failure)
+        for task in ends:
+            task.cancel()
+        return summary, error
+
+    async def _server_ends(self) -> None:
+        """Returns when the server has ended unasked; never without a server."""
+        while self.server is None or self.server.returncode() is None:
+            await asyncio.sleep(0.2)
+
+    async def _end_server(self) -> None:
+        if self.server is None:
+            return
+        if self.plan.keep and self.server.returncode() is None:
+            self.server.detach()
+            self.plan.say(f"server left running, pid {self.server.pid}")
+            return
+        await self.server.stop(self.plan.grace_s)
+
+    def _settings(self, engine: str) -> None:
+        if not self.plan.command:
+            return
+        now = time.time_ns()
+        self.writer.append(
+            "settings",
+            [
+                {
+                    "t_ns": now, "engine": engine, "replica": "", "key": key, "value": value,
+                    "origin": "requested", "source": "argv", "node": self.writer.node,
+                }
+                for key, value in requested_settings(self.plan.command).items()
+            ],
+        )  # fmt: skip
+
+    def _sink(self, table: str, rows: list[Row]) -> None:
+        self.writer.append(table, rows)
+        if table == "events" and any(r["kind"] == "warmup_ended" for r in rows):
+            for scraper in self.scrapers:
+                scraper.scrape_now()
+
+    def _event(self, kind: str, text: str, value: float | None) -> None:
+        self.writer.append(
+            "events",
+            [
+                {
+                    "t_ns": time.time_ns(), "kind": kind, "text": text, "value": value,
+                    "node": self.writer.node, "engine": "", "replica": "", "source": "session",
+                }
+            ],
+        )  # fmt: skip
+
+    def _report(self, host: HostSource, gpu: NvmlSource) -> None:
+        """What each source did goes into the manifest; what it could not do, into `not_collected`."""
+        not_collected: dict[str, str] = {}
+        reports = {f"metrics {s.report()['url']}": s.report() for s in self.scrapers}
+        for name, report in reports.items():
+            if not report["scrapes_ok"]:
+                not_collected[name] = report["last_error"] or "never answered"
+            elif report["absent"]:
+                not_collected[f"{name} expected signals"] = ", ".join(report["absent"])
+        gpu_report = gpu.report()
+        if gpu_report.get("not_available"):
+            not_collected["gpu"] = str(gpu_report["not_available"])
+        self.writer.update_manifest(
+            sources={**reports, "host": host.report(), "gpu": gpu_report},
+            not_collected=not_collected,
+        )
+
+
+async def _models(url: str) -> tuple[str | None, bool]:
+    """The first served model, and whether the engine says that its world is emulated."""
+    with suppress(
+        aiohttp.ClientError, TimeoutError, json.JSONDecodeError, KeyError, IndexError, TypeError
+    ):
+        timeout = aiohttp.ClientTimeout(total=5)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as http,
+            http.get(f"{url}/v1/models") as r,
+        ):
+            model = (await r.json(content_type=None))["data"][0]
+            return str(model["id"]), model.get("owned_by") == EMULATED_OWNER
+    return None, False
+
+
+def node_name() -> str:
+    """The name under which this machine records."""
+    return socket.gethostname()
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def split_urls(urls: Sequence[str]) -> tuple[str, ...]:
+    """URLs as given, several in one option separated by commas."""
+    return tuple(u.strip().rstrip("/") for text in urls for u in text.split(",") if u.strip())

@@ -1,0 +1,112 @@
+"""`profile diagnose`, `report` and `sql`: read a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ..errors import WhyboundError
+from .options import FORMATS, rendered, save
+
+_RUN = click.argument("run", type=click.Path(path_type=Path))
+
+
+@click.command("diagnose")
+@_RUN
+@click.option(
+    "--target", metavar="TEXT", help="Judge another target than the run's own, e.g. 'mean ttft'."
+)
+@click.option("--format", "form", type=FORMATS, default="text", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option(
+    "--save/--no-save",
+    "keep",
+    default=True,
+    help="Write diagnosis.json and report.html into the run.",
+)
+def diagnose_command(run: Path, target: str | None, form: str, as_json: bool, keep: bool) -> None:
+    """The verdict and the ranked levers of a run."""
+    from ..analyzers.diagnose import diagnose
+
+    diagnosis = diagnose(run, target)
+    if keep and target is None:
+        for problem in save(diagnosis, run):
+            click.echo(f"profile: {problem}", err=True)
+    click.echo(rendered(diagnosis, "json" if as_json else form))
+
+
+@click.command("report")
+@_RUN
+@click.option("--format", "form", type=FORMATS, default="html", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="File to write [RUN/report.html; `-` is standard output].",
+)
+def report_command(run: Path, form: str, output: Path | None) -> None:
+    """The one page (or text, or JSON) of a run that was recorded."""
+    from ..analyzers.diagnose import diagnose
+
+    content = rendered(diagnose(run), form)
+    if output is None and form == "html":
+        output = run / "report.html"
+    if output is None or str(output) == "-":
+        click.echo(content)
+        return
+    try:
+        output.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise WhyboundError(
+            f"cannot write {output}: {error.strerror}; choose another -o"
+        ) from error
+    click.echo(f"wrote {output}", err=True)
+
+
+@click.command("sql")
+@_RUN
+@click.argument("query", required=False)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+)
+def sql_command(run: Path, query: str | None, form: str) -> None:
+    """Query a run's tables and views in DuckDB; without a query, list them.
+
+    \b
+    profile sql RUN "SELECT * FROM server_phases"
+    """  # noqa: D301
+    import duckdb
+
+    from ..analyzers.database import open_database
+    from ..collector.store import open_run
+
+    con = open_database(open_run(run))
+    query = (
+        query
+        or "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal ORDER BY view_name"
+    )
+    try:
+        relation = con.sql(query)
+    except duckdb.Error as error:
+        raise WhyboundError(f"DuckDB: {str(error).splitlines()[0]}") from error
+    if relation is None:
+        return
+    if form == "table":
+        relation.show(max_rows=1000, max_width=None if sys.stdout.isatty() else 200)
+        return
+    import pyarrow.csv as pa_csv
+
+    table = relation.to_arrow_table()
+    if form == "csv":
+        pa_csv.write_csv(table, sys.stdout.buffer)
+    else:
+        import msgspec
+
+        for row in table.to_pylist():
+            click.echo(msgspec.json.encode(row).decode())
