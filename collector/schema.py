@@ -71,7 +71,7 @@ _TABLES = (
             Column("sent_ns", "int64", "ns", "the request's bytes were handed to the socket"),
             Column("first_token_ns", "int64", "ns", "first content chunk received"),
             Column("end_ns", "int64", "ns", "last byte received, or the failure"),
-            Column("send_lag_s", "float64", "s", "sent minus arrival: the generator's own delay"),
+            Column("send_lag_s", "float64", "s", "start of connecting minus arrival: the generator's own delay"),
             Column("queue_wait_s", "float64", "s", "server: waiting for a place in the batch"),
             Column("tokenize_s", "float64", "s", "server: tokenization and front end before the queue"),
             Column("prefill_s", "float64", "s", "server: first scheduled to first token"),

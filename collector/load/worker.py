@@ -115,7 +115,7 @@ class Worker:
         for planned, shape in zip(mine, self._shapes(), strict=False):
             body = self._contents.body(shape)  # before it is due, not when it is
             due_ns = self._start_ns + round(planned.offset_s * 1e9)
-            await _sleep_until(due_ns)
+            await sleep_until(due_ns)
             task = asyncio.create_task(self._one(shape, body, due_ns, planned.warmup))
             flying.add(task)
             task.add_done_callback(flying.discard)
@@ -123,7 +123,7 @@ class Worker:
     async def _closed(self, flying: set[asyncio.Task[None]]) -> None:
         count = share_of(self.spec.concurrency_count or 0, self.job.worker, self.job.workers)
         mine = self._shapes()
-        await _sleep_until(self._start_ns)
+        await sleep_until(self._start_ns)
         flying.update([asyncio.create_task(self._slot(mine)) for _ in range(count)])
         end_s = (
             self.spec.warmup_s + self.spec.duration_s if self.spec.duration_s is not None else None
@@ -204,7 +204,8 @@ class Worker:
                 self.outbox.add("samples", row)
 
 
-async def _sleep_until(due_ns: int) -> None:
+async def sleep_until(due_ns: int) -> None:
+    """Sleep until a monotonic time; never early, and late by what the event loop is late."""
     await asyncio.sleep(0)  # when several are overdue, each must get away before the next is made
     while (left_s := (due_ns - time.monotonic_ns()) / 1e9) > _EARLY_S:
         await asyncio.sleep(left_s)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 
 import pytest
 
-from whybound.collector.load.health import LoopLag, cpu_s, run_wait_s
+from whybound.collector.load.health import LoopLag, cpu_s, run_wait_s, take_realtime
 
 
 def test_run_wait_sums_the_second_field_over_threads(tmp_path):
@@ -45,3 +46,20 @@ def test_loop_lag_sees_a_blocked_loop_once():
     worst, after = asyncio.run(main())
     assert 0.2 < worst < 1.0
     assert after == 0.0
+
+
+@pytest.mark.parametrize("error", [None, PermissionError(1, "Operation not permitted")])
+def test_realtime_or_why_not(monkeypatch, error):
+    asked = []
+
+    def set_scheduler(pid, policy, param):
+        asked.append((pid, policy & os.SCHED_RR, param.sched_priority))
+        if error:
+            raise error
+
+    monkeypatch.setattr(os, "sched_setscheduler", set_scheduler)
+    says = take_realtime()
+    assert asked == [(0, os.SCHED_RR, 1)]
+    assert (says is None) == (error is None)
+    if error:
+        assert says.startswith("no real-time priority: ")
