@@ -75,11 +75,13 @@ def time_budget(
     path = facts.get("network_ttft_s" if first else "network_e2e_s")
     if path is not None:
         parts["network"] = max(0.0, path - parts["client_lag"])
-    front = facts.get("server_ttft_front_end_mean_s" if first else "server_front_end_mean_s")
+    front = facts.get("front_end_ttft_work_mean_s" if first else "front_end_work_mean_s")
     if front is not None:
         parts["front_end"] = front
     if "server_queue_mean_s" in facts:
         parts |= waiting_parts(facts, facts["server_queue_mean_s"], wait_after_cap_s)
+        in_flight = facts.get("step_wait_mean_s", 0.0)
+        parts["wait_step"] = parts.get("wait_step", 0.0) + in_flight
     for phase in ("prefill",) if first else ("prefill", "decode"):
         if f"server_{phase}_mean_s" in facts:
             parts[phase] = facts[f"server_{phase}_mean_s"]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 PARTS = ("path_s", "front_end_s", "wait_s", "prefill_s", "decode_s")
 
 MEASURED = {
-    "front_end_s": "server_front_end_mean_s",
-    "wait_s": "server_queue_mean_s",
+    "front_end_s": "front_end_work_mean_s",
+    "wait_s": "wait_mean_s",
     "prefill_s": "server_prefill_mean_s",
     "decode_s": "server_decode_mean_s",
 }
@@ -52,19 +52,20 @@ def ordered(values: list[float]) -> Gain:
 def tied(alternative: Outcome, base: Outcome, facts: Mapping[str, float]) -> dict[str, float]:
     """The parts of an alternative in seconds, scaled by measured / modelled at the base.
 
-    A part that the model explains for less than a fifth keeps what it cannot explain as a constant: no
-    lever is credited with removing what the model does not understand.
+    At the base the parts are exactly the measured ones. A part that the model explains for less than a
+    fifth keeps what it cannot explain as a constant: no lever is credited with removing what the model does
+    not understand.
     """
     parts = {}
     for part in PARTS:
         model, new = getattr(base, part), getattr(alternative, part)
         seen = facts.get(MEASURED.get(part, ""))
-        if seen is None or seen <= 0:
+        if seen is None:
             parts[part] = new
-        elif model > 0 and 0.2 <= seen / model <= 5.0:
-            parts[part] = new * seen / model
+        elif seen <= 5.0 * model:
+            parts[part] = new * seen / model if model > 0 else 0.0
         else:
-            parts[part] = new + max(0.0, seen - model)
+            parts[part] = new + seen - model
     return parts
 
 

@@ -1,4 +1,7 @@
-"""A run as a DuckDB database: the tables as they lie on disk, and the documented views over them."""
+"""A run as a DuckDB database: the tables as they lie on disk, and the documented views over them.
+
+A view that many others read is made a table, so that it is computed once; nobody else need know.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,25 @@ def open_database(run: Run, *, memory_limit: str = "1GB") -> duckdb.DuckDBPyConn
     con.execute("SET lock_configuration = true")
     for sql in view_sources().values():
         con.execute(sql)
+    _inherit_comments(con)
     return con
+
+
+def _inherit_comments(con: duckdb.DuckDBPyConnection) -> None:
+    """A column that a view passes on under its own name keeps the comment that it has there."""
+    comments: dict[str, dict[str, str | None]] = {}
+    for table, column, comment in con.execute(
+        "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
+    ).fetchall():
+        comments.setdefault(table, {})[column] = comment
+    inherited = []
+    for view, sql in view_sources().items():
+        for column, comment in comments[view].items():
+            known = [comments[r].get(column) for r in requires(sql)]
+            if comment is None and any(known):
+                comments[view][column] = text = next(k for k in known if k)
+                inherited.append(f"COMMENT ON COLUMN {view}.{column} IS '{_quoted(text)}'")
+    con.execute("; ".join(inherited))
 
 
 def _base_table(con: duckdb.DuckDBPyConnection, run: Run, table: str) -> None:

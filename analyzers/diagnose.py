@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     import duckdb
 
+UNFINISHED = 0.02
+"""Share of requests cut off by the end above which the means are said to be lower bounds."""
+
 METRICS = ("ttft", "itl", "e2e", "throughput")
 
 
@@ -254,6 +257,11 @@ def _missing(run: Run, facts: Mapping[str, float], model: Fit | None) -> list[st
         lines.append("client latencies: no load generator ran")
     if "server_queue_mean_s" not in facts:
         lines.append("queue and phases: the engine's metrics hold no such histograms")
+    if facts.get("unfinished_ratio", 0.0) > UNFINISHED:
+        lines.append(
+            f"{facts['unfinished_ratio']:.0%} of the requests did not end in the run: latencies are those of"
+            " the ones that did, a lower bound"
+        )
     if model is not None:
         lines += [f"cost model: {m} unknown" for m in model.missing]
     for source, why in (run.manifest.get("not_collected") or {}).items():

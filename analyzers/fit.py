@@ -116,5 +116,5 @@ def _engine(
         token_budget=budget,
         kv_tokens=facts.get("kv_capacity_tokens", UNLIMITED),
         path_s=max(0.0, facts.get("network_e2e_s", facts.get("network_ttft_s", 0.0))),
-        front_end_s=facts.get("server_front_end_mean_s", 0.0),
+        front_end_s=facts.get("front_end_work_mean_s", 0.0),
     )

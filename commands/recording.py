@@ -25,7 +25,7 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("-o", "--output", type=click.Path(path_type=Path), help="Run directory [whybound-N]."),
         click.option("--force", is_flag=True, help="Replace a run that is already there."),
         click.option("-d", "--duration", type=SECONDS, help="How long to measure, e.g. 90s."),
-        click.option("--load", "load_text", metavar="SPEC", help="Send a load; see `profile load -h`."),
+        click.option("--load", "load_text", metavar="SPEC", help="Send a load, as `profile load -h` says."),
         click.option("--warmup", type=SECONDS, help="Leave out the load's first seconds."),
         click.option("--seed", type=int, help="Seed of the load's arrivals and lengths."),
         click.option("--target", metavar="TEXT", help="What faster means, e.g. 'p95 itl < 30ms' [mean e2e]."),

@@ -18,7 +18,7 @@ WITH lag AS (
 SELECT
   lag.n AS n, send_lag_mean_s, send_lag_p99_s, send_lag_p99_s / nullif(gap_s, 0) AS send_lag_share_ratio,
   client_cpu_ratio, client_run_wait_ratio,
-  (SELECT CASE WHEN min(value) > 0 THEN 'yes' ELSE 'no' END FROM events WHERE kind = 'client_realtime') AS client_realtime
+  (SELECT CASE WHEN min(value) > 0 THEN 'yes' WHEN min(value) <= 0 THEN 'no' END FROM events WHERE kind = 'client_realtime') AS client_realtime
 FROM lag, own
 WHERE lag.n > 0;
 COMMENT ON VIEW client_health IS 'Was the load generator itself the bottleneck?';

@@ -1,7 +1,7 @@
 -- requires: measured_requests token_gaps
 -- grain: one row
 -- signals: level 1
-CREATE VIEW client_latency AS
+CREATE TABLE client_latency AS
 WITH blocks AS (
   SELECT ntile(20) OVER (ORDER BY arrival_ns) AS block, * FROM measured_requests WHERE status = 'ok'
 ), per_block AS (
@@ -22,10 +22,12 @@ WITH blocks AS (
     quantile_cont(client_ttft_s, [0.5, 0.95, 0.99]) AS ttft_q,
     quantile_cont(client_e2e_s, [0.5, 0.95, 0.99]) AS e2e_q,
     quantile_cont(client_tpot_s, [0.5, 0.95, 0.99]) AS tpot_q,
-    sum(chunk_count)::DOUBLE / nullif(sum(output_tokens), 0) AS chunks_per_token
+    sum(chunk_count) FILTER (output_tokens IS NOT NULL)::DOUBLE
+      / nullif(sum(output_tokens) FILTER (chunk_count IS NOT NULL), 0) AS chunks_per_token
   FROM measured_requests WHERE status = 'ok'
 ), g AS (
-  SELECT avg(gap_s) AS itl, quantile_cont(gap_s, [0.1, 0.5, 0.95, 0.99]) AS itl_q, max(gap_s) AS itl_max
+  SELECT avg(gap_s) AS itl, quantile_cont(gap_s, [0.1, 0.5, 0.95, 0.99]) AS itl_q, max(gap_s) AS itl_max,
+    sum(gap_s ** 2) / nullif(2 * sum(gap_s), 0) AS residual
   FROM token_gaps
 )
 SELECT
@@ -39,11 +41,12 @@ SELECT
   itl AS client_itl_mean_s, itl - spread.itl_s AS low_client_itl_mean_s, itl + spread.itl_s AS high_client_itl_mean_s,
   itl_q[1] AS client_itl_p10_s, itl_q[2] AS client_itl_p50_s, itl_q[3] AS client_itl_p95_s, itl_q[4] AS client_itl_p99_s,
   itl_max AS client_itl_max_s,
+  residual AS step_residual_s,
   itl_q[4] / nullif(itl_q[2], 0) AS stalled_itl_ratio,
   chunks_per_token AS chunks_per_token_ratio
 FROM m CROSS JOIN g LEFT JOIN spread ON true
 WHERE m.n > 0;
-COMMENT ON VIEW client_latency IS 'Latencies as the client saw them, from the intended send time. Intervals of means are 95 % and come from 20 consecutive blocks of requests (batch means), since neighbours are not independent; NULL below 20 requests.';
+COMMENT ON TABLE client_latency IS 'Latencies as the client saw them, from the intended send time. Intervals of means are 95 % and come from 20 consecutive blocks of requests (batch means), since neighbours are not independent; NULL below 20 requests.';
 COMMENT ON COLUMN client_latency.stalled_itl_ratio IS '[ratio] p99 over p50 of the gaps between chunks: how much worse a stall is than a normal step';
 COMMENT ON COLUMN client_latency.chunks_per_token_ratio IS '[ratio] chunks a token: below 1 the engine or a proxy merges tokens';
 COMMENT ON COLUMN client_latency.client_itl_p10_s IS '[s] 10th percentile: a step that nothing disturbed';
@@ -64,3 +67,4 @@ COMMENT ON COLUMN client_latency.client_itl_p50_s IS '[s] gap between two chunks
 COMMENT ON COLUMN client_latency.client_itl_p95_s IS '[s] gap between two chunks, 95th percentile';
 COMMENT ON COLUMN client_latency.client_itl_p99_s IS '[s] gap between two chunks, 99th percentile';
 COMMENT ON COLUMN client_latency.client_itl_max_s IS '[s] longest gap';
+COMMENT ON COLUMN client_latency.step_residual_s IS '[s] what is left, on average, of the pass that an arriving request finds in flight: E[T^2] / (2 E[T])';

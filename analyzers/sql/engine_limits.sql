@@ -1,7 +1,7 @@
 -- requires: setting_latest engine_state
 -- grain: one row
 -- signals: level 0
-CREATE VIEW engine_limits AS
+CREATE TABLE engine_limits AS
 WITH s AS (
   SELECT
     max(try_cast(value AS DOUBLE)) FILTER (key IN ('max_num_seqs', 'max_running_requests', 'max_batch_size', 'parallel')) AS cap,
@@ -21,8 +21,9 @@ SELECT
   CASE WHEN s.cap IS NOT NULL THEN 'setting' WHEN plateau.cap IS NOT NULL THEN 'plateau' END AS max_num_seqs_origin,
   s.budget AS token_budget_tokens,
   coalesce(s.blocks, s.blocks_override) * s.block_size AS kv_capacity_tokens
-FROM s LEFT JOIN plateau ON true;
-COMMENT ON VIEW engine_limits IS 'The limits that the scheduler works under, from settings; where the batch cap is unknown it is read off the plateau that running requests never exceed while others wait.';
+FROM s LEFT JOIN plateau ON true
+WHERE coalesce(s.cap, plateau.cap, s.budget, coalesce(s.blocks, s.blocks_override) * s.block_size) IS NOT NULL;
+COMMENT ON TABLE engine_limits IS 'The limits that the scheduler works under, from settings; where the batch cap is unknown it is read off the plateau that running requests never exceed while others wait.';
 COMMENT ON COLUMN engine_limits.max_num_seqs_count IS '[count] requests that may run at once (vLLM --max-num-seqs)';
 COMMENT ON COLUMN engine_limits.max_num_seqs_origin IS 'setting, or plateau: inferred from the running gauge';
 COMMENT ON COLUMN engine_limits.token_budget_tokens IS '[tokens] tokens a step (vLLM --max-num-batched-tokens)';

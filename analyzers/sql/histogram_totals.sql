@@ -1,6 +1,6 @@
 -- requires: run_window histograms
 -- grain: one row a histogram series
-CREATE VIEW histogram_totals AS
+CREATE TABLE histogram_totals AS
 WITH steps AS (
   SELECT
     signal, unit, node, engine, replica, phase, reason, labels, t_ns, "sum", "count",
@@ -24,7 +24,7 @@ SELECT
 FROM grown, run_window w
 WHERE t_ns > w.start_ns AND t_ns <= w.end_ns + 2000000000
 GROUP BY ALL;
-COMMENT ON VIEW histogram_totals IS 'Sum, count and mean of what each histogram observed inside the window. Means come from sum/count: bucket bounds of engines are too coarse below 0.3 s for quantiles.';
+COMMENT ON TABLE histogram_totals IS 'Sum, count and mean of what each histogram observed inside the window. Means come from sum/count: bucket bounds of engines are too coarse below 0.3 s for quantiles.';
 COMMENT ON COLUMN histogram_totals.total IS 'sum of the observations, in `unit`';
 COMMENT ON COLUMN histogram_totals.mean IS 'mean observation, in `unit`; NULL when nothing was observed';
 COMMENT ON COLUMN histogram_totals.observations IS 'number of observations';

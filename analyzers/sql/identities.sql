@@ -1,4 +1,4 @@
--- requires: load client_latency server_phases engine_state kv_cache run_window measured_requests
+-- requires: load server_phases kv_cache run_window measured_requests
 -- grain: one row
 -- signals: level 1
 CREATE VIEW identities AS
@@ -13,13 +13,14 @@ WITH halves AS (
   FROM measured_requests m, run_window w
 )
 SELECT
-  greatest(halves.n, 1) AS n,
+  halves.n AS n,
   halves.first_quarter / nullif(halves.rest, 0) AS warmup_drift_ratio,
   ends.done / nullif(ends.sent, 0) AS completed_while_sending_ratio,
-  (coalesce(s.server_queue_mean_s, 0) + s.server_prefill_mean_s + s.server_decode_mean_s + s.server_front_end_mean_s)
+  (s.server_queue_mean_s + s.server_prefill_mean_s + s.server_decode_mean_s + s.server_front_end_mean_s)
     / nullif(s.server_e2e_mean_s, 0) - 1 AS phases_error_ratio,
   k.generation_tokens_per_s / nullif(load.output_tokens_per_s, 0) - 1 AS tokens_error_ratio
-FROM halves, ends LEFT JOIN server_phases s ON true LEFT JOIN load ON true LEFT JOIN kv_cache k ON true;
+FROM halves, ends LEFT JOIN server_phases s ON true LEFT JOIN load ON true LEFT JOIN kv_cache k ON true
+WHERE coalesce(warmup_drift_ratio, completed_while_sending_ratio, phases_error_ratio, tokens_error_ratio) IS NOT NULL;
 COMMENT ON VIEW identities IS 'What has to add up: the phases to the end-to-end time, the engine''s tokens to the client''s.';
 COMMENT ON COLUMN identities.warmup_drift_ratio IS '[ratio] mean latency of the first quarter of the requests over that of the rest; well above 1: still warming up, well below: the queue grows';
 COMMENT ON COLUMN identities.completed_while_sending_ratio IS '[0..1] requests that ended before the last one was sent';

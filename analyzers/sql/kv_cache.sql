@@ -1,13 +1,14 @@
 -- requires: engine_state counter_deltas load run_window
 -- grain: one row
 -- signals: level 1
-CREATE VIEW kv_cache AS
+CREATE TABLE kv_cache AS
 WITH g AS (
   SELECT count(kv_used_ratio) AS n, avg(kv_used_ratio) AS kv_mean, max(kv_used_ratio) AS kv_max,
     quantile_cont(kv_used_ratio, 0.95) AS kv_p95
   FROM engine_state
 ), c AS (
   SELECT
+    max(intervals) AS intervals,
     sum(delta) FILTER (signal = 'preemptions_count') AS preemptions,
     sum(delta) FILTER (signal = 'prefix_hits_tokens') / nullif(sum(delta) FILTER (signal = 'prefix_queries_tokens'), 0) AS hit,
     sum(delta) FILTER (signal = 'prompt_tokens') AS prompt_tokens,
@@ -16,7 +17,7 @@ WITH g AS (
   FROM counter_deltas
 )
 SELECT
-  greatest(g.n, 1) AS n,
+  greatest(g.n, c.intervals) AS n,
   g.kv_mean AS kv_used_mean_ratio, g.kv_p95 AS kv_used_p95_ratio, g.kv_max AS kv_used_max_ratio,
   c.preemptions AS preemptions_count,
   c.preemptions / nullif(w.duration_s, 0) AS preemptions_per_s,
@@ -24,8 +25,9 @@ SELECT
   c.hit AS prefix_hit_ratio,
   c.prompt_tokens / nullif(w.duration_s, 0) AS prompt_tokens_per_s,
   c.generation_tokens / nullif(w.duration_s, 0) AS generation_tokens_per_s
-FROM g, c, run_window w LEFT JOIN load ON true;
-COMMENT ON VIEW kv_cache IS 'The KV cache: how full, how often a running request had to give its blocks back, how much of the prompts it saved.';
+FROM g CROSS JOIN c CROSS JOIN run_window w LEFT JOIN load ON true
+WHERE coalesce(g.kv_mean, c.preemptions, c.hit, c.prompt_tokens, c.generation_tokens) IS NOT NULL;
+COMMENT ON TABLE kv_cache IS 'The KV cache: how full, how often a running request had to give its blocks back, how much of the prompts it saved.';
 COMMENT ON COLUMN kv_cache.kv_used_max_ratio IS '[0..1] highest use at a scrape';
 COMMENT ON COLUMN kv_cache.preemptions_count IS '[count] requests that were preempted in the window';
 COMMENT ON COLUMN kv_cache.prefix_hit_ratio IS '[0..1] prompt tokens found in the prefix cache';

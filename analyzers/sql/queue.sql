@@ -1,29 +1,29 @@
 -- requires: engine_state engine_limits waiting_causes histogram_totals run_window load
 -- grain: one row
 -- signals: level 1
-CREATE VIEW queue AS
+CREATE TABLE queue AS
 WITH g AS (
   SELECT
     count(*) AS n,
     avg(running) AS running, max(running) AS running_max, avg(waiting) AS waiting, max(waiting) AS waiting_max,
     count_if(waiting > 0)::DOUBLE / nullif(count_if(running > 0 OR waiting > 0), 0) AS waiting_busy,
-    count_if(running > 0 OR waiting > 0) AS busy_n,
     quantile_cont(running, 0.75) FILTER (waiting > 0) AS running_while_waiting,
-    regr_slope(waiting, (t_ns - w.start_ns) / 1e9) AS growth
+    nullif(regr_slope(waiting, (t_ns - w.start_ns) / 1e9), 'nan') AS growth
   FROM engine_state, run_window w
 ), little AS (
   SELECT
-    sum(total) FILTER (signal = 'inference_s') / any_value(w.duration_s) AS running,
-    sum(total) FILTER (signal = 'queue_s') / any_value(w.duration_s) AS waiting
+    sum(total) FILTER (signal = 'inference_s') / nullif(any_value(w.duration_s), 0) AS running,
+    sum(total) FILTER (signal = 'queue_s') / nullif(any_value(w.duration_s), 0) AS waiting
   FROM histogram_totals, run_window w
 ), causes AS (
+  -- no share where no cause is known at all: then 0 would deny what was not seen
   SELECT
     sum(waiting) AS total,
-    sum(waiting) FILTER (cause = 'no_slot') AS no_slot,
-    sum(waiting) FILTER (cause = 'no_kv_block') AS no_kv_block,
-    sum(waiting) FILTER (cause = 'no_token_budget') AS no_token_budget,
-    sum(waiting) FILTER (cause = 'step_in_flight') AS step_in_flight
-  FROM waiting_causes
+    coalesce(sum(waiting) FILTER (cause = 'no_slot'), 0) AS no_slot,
+    coalesce(sum(waiting) FILTER (cause = 'no_kv_block'), 0) AS no_kv_block,
+    coalesce(sum(waiting) FILTER (cause = 'no_token_budget'), 0) AS no_token_budget,
+    coalesce(sum(waiting) FILTER (cause = 'step_in_flight'), 0) AS step_in_flight
+  FROM waiting_causes HAVING count_if(cause <> 'unknown') > 0
 )
 SELECT
   g.n AS n,
@@ -32,16 +32,17 @@ SELECT
   coalesce(little.waiting, g.waiting) AS waiting_mean_count,
   g.waiting_max AS waiting_max_count,
   g.waiting_busy AS waiting_busy_ratio,
-  least(1, g.running_while_waiting / nullif(l.max_num_seqs_count, 0)) AS slots_used_ratio,
+  CASE WHEN g.running_while_waiting > l.max_num_seqs_count THEN 1
+    ELSE g.running_while_waiting / nullif(l.max_num_seqs_count, 0) END AS slots_used_ratio,
   g.growth AS queue_growth_per_s,
-  coalesce(causes.no_slot, 0) / nullif(causes.total, 0) AS waiting_no_slot_ratio,
-  coalesce(causes.no_kv_block, 0) / nullif(causes.total, 0) AS waiting_no_kv_block_ratio,
-  coalesce(causes.no_token_budget, 0) / nullif(causes.total, 0) AS waiting_no_token_budget_ratio,
-  coalesce(causes.step_in_flight, 0) / nullif(causes.total, 0) AS waiting_step_in_flight_ratio,
+  causes.no_slot / nullif(causes.total, 0) AS waiting_no_slot_ratio,
+  causes.no_kv_block / nullif(causes.total, 0) AS waiting_no_kv_block_ratio,
+  causes.no_token_budget / nullif(causes.total, 0) AS waiting_no_token_budget_ratio,
+  causes.step_in_flight / nullif(causes.total, 0) AS waiting_step_in_flight_ratio,
   load.input_mean_tokens / nullif(l.token_budget_tokens, 0) AS chunks_per_prompt_ratio
-FROM g, little, causes, engine_limits l LEFT JOIN load ON true
+FROM g, little LEFT JOIN causes ON true LEFT JOIN engine_limits l ON true LEFT JOIN load ON true
 WHERE g.n > 0;
-COMMENT ON VIEW queue IS 'The engine''s queue and batch. Means are by Little''s law on the engine''s own phase sums where it has them: a scraper that is starved of CPU samples idle instants.';
+COMMENT ON TABLE queue IS 'The engine''s queue and batch. Means are by Little''s law on the engine''s own phase sums where it has them: a scraper that is starved of CPU samples idle instants.';
 COMMENT ON COLUMN queue.running_mean_count IS '[count] mean requests in the batch';
 COMMENT ON COLUMN queue.waiting_mean_count IS '[count] mean requests queued';
 COMMENT ON COLUMN queue.waiting_busy_ratio IS '[0..1] share of busy scrapes with requests waiting';

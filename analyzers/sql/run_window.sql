@@ -1,6 +1,6 @@
--- requires: measured_requests samples histograms
+-- requires: measured_requests samples
 -- grain: one row, always
-CREATE VIEW run_window AS
+CREATE TABLE run_window AS
 WITH load AS (
   SELECT min(arrival_ns) AS start_ns, max(arrival_ns) AS send_end_ns, max(end_ns) AS end_ns
   FROM measured_requests
@@ -18,7 +18,7 @@ SELECT
   (send_end_ns - start_ns) / 1e9 AS sending_s,
   (end_ns - start_ns) / 1e9 AS duration_s
 FROM span;
-COMMENT ON VIEW run_window IS 'The span that is judged: from the first request after the warm-up to the end of the last one; without a load generator, the span of the engine''s scrapes.';
+COMMENT ON TABLE run_window IS 'The span that is judged: from the first request after the warm-up to the end of the last one; without a load generator, the span of the engine''s scrapes.';
 COMMENT ON COLUMN run_window.send_end_ns IS '[ns] the last arrival; after it the queue only drains';
 COMMENT ON COLUMN run_window.sending_s IS '[s] first to last arrival';
 COMMENT ON COLUMN run_window.duration_s IS '[s] first arrival to last completion; NULL when nothing was measured';

@@ -1,12 +1,12 @@
--- requires: request_batch client_latency load
+-- requires: request_batch
 -- grain: one row
 CREATE VIEW step_fit AS
 SELECT
   count(*) AS n,
   min(batch_mean_count) AS batch_min_count, max(batch_mean_count) AS batch_max_count,
   avg(batch_mean_count) AS batch_mean_count,
-  regr_intercept(gap_p50_s, batch_mean_count) AS step_base_s,
-  regr_slope(gap_p50_s, batch_mean_count) AS step_per_sequence_s,
+  nullif(regr_intercept(gap_p50_s, batch_mean_count), 'nan') AS step_base_s,
+  nullif(regr_slope(gap_p50_s, batch_mean_count), 'nan') AS step_per_sequence_s,
   CASE WHEN count(*) > 2 AND stddev_samp(batch_mean_count) > 0 THEN
     sqrt(greatest(0, 1 - regr_r2(gap_p50_s, batch_mean_count)) / (count(*) - 2))
       * stddev_samp(gap_p50_s) / stddev_samp(batch_mean_count) END AS step_per_sequence_error_s,

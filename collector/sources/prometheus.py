@@ -62,7 +62,7 @@ class PrometheusSource:
         interval_s: float,
         sink: Callable[[str, list[Row]], None],
         timeout_s: float = 5.0,
-        max_bytes: int = 64 << 20,
+        max_bytes: int = 32 << 20,
     ) -> None:
         """Prepare; nothing is sent before `run`.
 

@@ -1,0 +1,93 @@
+"""Real vLLM on CPU: skipped, saying so, where WHYBOUND_VLLM names no installation."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+SERVE = (
+    "--served-model-name", "m", "--load-format", "dummy", "--dtype", "float32",
+    "--max-model-len", "2048", "--enforce-eager", "--disable-uvicorn-access-log",
+    "--host", "127.0.0.1",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """One finished `profile run`."""
+
+    run_dir: Path
+    returncode: int
+    diagnosis: dict[str, Any]
+    stderr: str
+
+
+@pytest.fixture(scope="session")
+def vllm_bin() -> Path:
+    folder = os.environ.get("WHYBOUND_VLLM")
+    if not folder or not (Path(folder) / "vllm").exists():
+        pytest.skip("WHYBOUND_VLLM names no folder with a vllm command: real-engine tests left out")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def model(vllm_bin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    subprocess.run([vllm_bin / "python", HERE / "make_model.py", folder], check=True, timeout=120)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def vllm_env(vllm_bin: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PATH": f"{vllm_bin}:{os.environ['PATH']}",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_HOST_IP": "127.0.0.1",
+    }
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    def pick() -> int:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            return int(s.getsockname()[1])
+
+    return pick
+
+
+@pytest.fixture
+def profile_run(
+    model: Path, vllm_env: dict[str, str], free_port: Callable[[], int], tmp_path: Path
+) -> Callable[..., Profiled]:
+    """Calls `profile run … -- vllm serve …` as a person would, and reads what it left."""
+
+    def call(options: Sequence[str], flags: Sequence[str]) -> Profiled:
+        run_dir = tmp_path / "R"
+        command = [
+            sys.executable, "-m", "whybound", "run", "-o", run_dir, "--json", *options,
+            "--", "vllm", "serve", model, *SERVE, "--port", str(free_port()), *flags,
+        ]  # fmt: skip
+        done = subprocess.run(
+            command, env=vllm_env, capture_output=True, text=True, timeout=600, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return Profiled(run_dir, done.returncode, json.loads(done.stdout), done.stderr)
+
+    return call

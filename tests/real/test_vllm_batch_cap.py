@@ -1,0 +1,41 @@
+"""The first real bottleneck: one slot, arrivals above what one slot serves and below what sixteen do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.vllm
+
+LOAD = ("--load", "poisson:rate=4,in=64,out=64,seed=1,warmup=2s", "-d", "22s")
+
+
+def _show(name: str, d: dict[str, Any]) -> None:
+    v = d["verdict"]
+    print(f"{name}: {v['class']} / {v['sub_cause']}, confidence {v['confidence']}; {v['says']}")
+    print({k: round(g["mid"], 2) for k, g in v["gain_vector"].items()})
+
+
+def test_one_slot_is_named_a_batch_cap(profile_run: Callable[..., Any]) -> None:
+    result = profile_run(LOAD, ("--max-num-seqs", "1"))
+    d = result.diagnosis
+    _show("--max-num-seqs 1", d)
+    assert (d["verdict"]["class"], d["verdict"]["sub_cause"]) == ("scheduling", "batch cap")
+    assert {p["id"]: p["state"] for p in d["prechecks"]}["client_bound"] == "clear"
+    assert "batch_cap" in {f["rule"] for f in d["findings"] if f["state"] == "fires"}
+    best = d["levers"][0]
+    assert best["id"] == "raise_max_num_seqs"
+    assert best["gain"]["low"] > 1.3
+    assert json.loads((result.run_dir / "diagnosis.json").read_text())["verdict"] == d["verdict"]
+    page = (result.run_dir / "report.html").read_text()
+    assert "batch cap" in page
+    assert "<script" not in page
+
+
+def test_many_slots_are_not(profile_run: Callable[..., Any]) -> None:
+    d = profile_run(LOAD, ("--max-num-seqs", "64")).diagnosis
+    _show("--max-num-seqs 64", d)
+    assert d["verdict"]["class"] not in ("scheduling", "queueing", "network")
