@@ -7,10 +7,18 @@ from pathlib import Path
 
 import click
 
-from ..errors import WhyboundError
+from ..errors import UsageError, WhyboundError
 from .options import FORMATS, rendered, save
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
+
+_CONTENTS = """
+SELECT * FROM (
+  SELECT view_name AS name, comment FROM duckdb_views() WHERE NOT internal
+  UNION ALL SELECT table_name, comment FROM duckdb_tables()
+) WHERE comment IS NOT NULL ORDER BY name
+"""
+"""What a run's database holds; the logs' own tables have no comment and are not shown."""
 
 
 @click.command("diagnose")
@@ -87,26 +95,25 @@ def sql_command(run: Path, query: str | None, form: str) -> None:
     from ..collector.store import open_run
 
     con = open_database(open_run(run))
-    query = (
-        query
-        or "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal ORDER BY view_name"
-    )
     try:
-        relation = con.sql(query)
+        statements = con.extract_statements(query or _CONTENTS)
+        # COPY could write into the folder of the run's own tables, and EXPLAIN ANALYZE runs what it is given
+        if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
+            raise UsageError("QUERY must be one SELECT (or DESCRIBE, SHOW, SUMMARIZE)")
+        relation = con.sql(query or _CONTENTS)
+        if form == "table":
+            relation.show(max_rows=1000, max_width=None if sys.stdout.isatty() else 200)
+            return
+        table = relation.to_arrow_table()
     except duckdb.Error as error:
         raise WhyboundError(f"DuckDB: {str(error).splitlines()[0]}") from error
-    if relation is None:
-        return
-    if form == "table":
-        relation.show(max_rows=1000, max_width=None if sys.stdout.isatty() else 200)
-        return
     import pyarrow.csv as pa_csv
 
-    table = relation.to_arrow_table()
     if form == "csv":
         pa_csv.write_csv(table, sys.stdout.buffer)
     else:
         import msgspec
 
+        encoder = msgspec.json.Encoder(decimal_format="number")  # a sum of integers is a DECIMAL
         for row in table.to_pylist():
-            click.echo(msgspec.json.encode(row).decode())
+            click.echo(encoder.encode(row).decode())

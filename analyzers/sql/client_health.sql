@@ -1,4 +1,4 @@
--- requires: measured_requests run_window counter_deltas events
+-- requires: measured_requests counter_deltas events
 -- grain: one row
 -- signals: level 1
 CREATE VIEW client_health AS

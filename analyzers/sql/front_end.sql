@@ -10,19 +10,20 @@ WITH step AS (
   FROM server_phases s LEFT JOIN client_latency c ON true LEFT JOIN queue q ON true
   WHERE s.server_front_end_mean_s IS NOT NULL
 ), split AS (
-  -- least() skips NULL: without a seen step nothing is taken out
-  SELECT *, CASE WHEN rest IS NULL THEN 0 ELSE least(ttft_fe, rest) END AS residual FROM step
+  SELECT *, CASE WHEN ttft_fe < rest THEN ttft_fe ELSE rest END AS seen FROM step
+), taken AS (
+  SELECT *, coalesce(seen, 0) AS residual FROM split
 )
 SELECT
   n,
-  residual AS step_wait_mean_s,
+  seen AS step_wait_mean_s,
   queue + residual AS wait_mean_s,
   greatest(fe - residual, 0) AS front_end_work_mean_s,
   CASE WHEN ttft_fe < residual THEN 0 ELSE ttft_fe - residual END AS front_end_ttft_work_mean_s,
   greatest(fe - residual, 0) / nullif(e2e, 0) AS front_end_work_ratio
-FROM split;
+FROM taken;
 COMMENT ON VIEW front_end IS 'The front end''s own work. Engines stamp a request as queued only when the pass in flight has ended; that wait lies in end-to-end minus queue minus inference and is taken out here.';
-COMMENT ON COLUMN front_end.step_wait_mean_s IS '[s] waiting for the pass in flight at arrival: its mean remainder times the share of time in which the engine runs';
+COMMENT ON COLUMN front_end.step_wait_mean_s IS '[s] waiting for the pass in flight at arrival: its mean remainder times the share of time in which the engine runs; NULL where no step was seen, and then it stays in the front end''s part';
 COMMENT ON COLUMN front_end.wait_mean_s IS '[s] queue plus that wait';
 COMMENT ON COLUMN front_end.front_end_work_mean_s IS '[s] tokenization, IPC, detokenization and streaming';
 COMMENT ON COLUMN front_end.front_end_ttft_work_mean_s IS '[s] the part of it before the first token';
