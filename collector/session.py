@@ -17,17 +17,22 @@ import aiohttp
 
 from ..errors import WhyboundError
 from .argv import engine_of, redact, requested_settings
+from .instrument import instrument, why_not
 from .launch import Server
 from .load.run import run_load
 from .load.spec import LoadSpec, describe, to_dict
 from .load.summary import LoadSummary
 from .sources.host import HostSource
 from .sources.nvml import NvmlSource
+from .sources.otlp import OtlpSource
 from .sources.prometheus import PrometheusSource
 from .store import RunWriter, create_run
 
 Say = Callable[[str], None]
 Row = dict[str, Any]
+
+LAST_SPANS_S = 5.5
+"""OpenTelemetry's exporters send every five seconds; a server that lives on still has some by then."""
 
 EMULATED_OWNER = "whybound-emulated"
 """`owned_by` in /v1/models of the emulated engine: its runs are marked, and no page can hide it."""
@@ -35,7 +40,12 @@ EMULATED_OWNER = "whybound-emulated"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to record. `duration_s` None: as long as the load, the server or the person lasts."""
+    """What to record.
+
+    `duration_s` None: as long as the load, the server or the person lasts. `instrument`: add the
+    flags that make the server export spans, and take them; `otlp`: take the spans of a server that
+    is told our address in another way.
+    """
 
     run_dir: Path
     force: bool = False
@@ -52,6 +62,8 @@ class Plan:
     grace_s: float = 15.0
     keep: bool = False
     show_output: bool = False
+    instrument: bool = False
+    otlp: bool = False
     say: Say = field(default=lambda _: None)
     progress: Callable[[dict[str, Any]], None] | None = None
 
@@ -92,6 +104,10 @@ class _Session:
         self.done = asyncio.Event()
         self.server: Server | None = None
         self.scrapers: list[PrometheusSource] = []
+        self.command = plan.command
+        self.spans: OtlpSource | None = None
+        self.spans_task: asyncio.Task[None] | None = None
+        self.spans_over = asyncio.Event()
 
     async def run(self) -> Recorded:
         plan = self.plan
@@ -111,10 +127,14 @@ class _Session:
         )
         self._settings(engine)
         try:
+            await self._start_spans(engine)
             urls = await self._urls()
             return await self._watch(urls)
         finally:
-            await self._end_server()
+            try:
+                await self._end_server()
+            finally:
+                await self._end_spans()
 
     async def _urls(self) -> list[str]:
         """The addresses to watch; starts the server when there is a command."""
@@ -122,8 +142,8 @@ class _Session:
         if not plan.command:
             return list(plan.urls)
         log = None if plan.show_output else plan.run_dir / "server.log"
-        self.server = Server.start(plan.command, log_path=log)
-        self._event("server_started", " ".join(redact(plan.command)), float(self.server.pid))
+        self.server = Server.start(self.command, log_path=log)
+        self._event("server_started", " ".join(redact(self.command)), float(self.server.pid))
         ready = asyncio.create_task(
             self.server.wait_ready(port=plan.port, deadline_s=plan.ready_s, on_progress=plan.say)
         )
@@ -138,6 +158,44 @@ class _Session:
         url = ready.result()
         self._event("server_ready", url, None)
         return [url]
+
+    async def _start_spans(self, engine: str) -> None:
+        """Take spans where they are asked for, and have the server send them; else say why not."""
+        plan = self.plan
+        reason: str | None = "not asked for; add --instrument"
+        if plan.instrument:
+            reason = why_not(plan.command, engine)
+        elif not plan.command:
+            reason = "not asked for; `profile run --instrument` has a server export them"
+        if reason and not plan.otlp:
+            self.writer.update_manifest(not_collected={"spans": reason})
+            if plan.instrument:
+                plan.say(f"no spans: {reason}")
+            return
+        self.spans = OtlpSource(node=self.writer.node, sink=self._sink)
+        address = await self.spans.start()
+        self.spans_task = asyncio.create_task(self.spans.run(self.spans_over))
+        command, added = instrument(plan.command, engine, address.grpc)
+        if plan.instrument and added:
+            self.command = tuple(command)
+            self.writer.update_manifest(instrumented=added)
+            plan.say(f"added {' '.join(added)}")
+        else:
+            plan.say(f"taking spans at {address.grpc} (gRPC) and {address.http}/v1/traces")
+
+    async def _end_spans(self) -> None:
+        """Stop taking spans: after the server, which sends its last ones when it ends."""
+        if self.spans is None or self.spans_task is None:
+            return
+        lives_on = self.server is not None and self.server.returncode() is None
+        if not self.stop.is_set() and (lives_on or not self.command):
+            await asyncio.sleep(LAST_SPANS_S)
+        self.spans_over.set()
+        await self.spans_task
+        report = self.spans.report()
+        self.writer.update_manifest(sources={"spans": report})
+        if not report["rows_count"]:
+            self.writer.update_manifest(not_collected={"spans": "asked for, but no request's came"})
 
     async def _watch(self, urls: list[str]) -> Recorded:
         plan = self.plan

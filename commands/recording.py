@@ -54,6 +54,11 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--keep", is_flag=True, help="Leave the server running afterwards.")
 @click.option(
+    "--instrument",
+    is_flag=True,
+    help="Add the flags that make the server export a span for each request, and say which.",
+)
+@click.option(
     "--server-output",
     type=click.Choice(["file", "inherit"]),
     default="file",
@@ -65,7 +70,7 @@ def run_command(command: tuple[str, ...], **options: Any) -> int:
     """Start a server, measure it under load, diagnose it.
 
     The server runs in its own process group and outlives a crash of ours; at the end it is stopped. Its
-    command is not changed. Exit code: the server's if it ended unasked.
+    command is not changed, except by --instrument. Exit code: the server's if it ended unasked.
 
     \b
     profile run -o R --load 'poisson:rate=4' -d 30s -- vllm serve Qwen/Qwen3-8B
@@ -142,6 +147,7 @@ def _plan(options: dict[str, Any], command: tuple[str, ...], urls: tuple[str, ..
         ready_s=options.get("ready_timeout") or 600.0,
         keep=bool(options.get("keep")),
         show_output=options.get("server_output") == "inherit",
+        instrument=bool(options.get("instrument")),
         say=(lambda line: None) if quiet else _say,
         progress=_live if live else None,
     )
