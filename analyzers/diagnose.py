@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..collector.store import Run, open_run
+from ..errors import WhyboundError
 from ..rules.evaluate import Outcome, Signals, evaluate_all
 from ..rules.load import load_levers, load_prechecks, load_rules
 from ..rules.model import Diagnosis, Evidence, Finding, PrecheckResult, Rule, Signal, Verdict
@@ -15,14 +16,17 @@ from .budget import ceilings, time_budget
 from .counterfactual import MEASURED, PARTS, tied
 from .database import open_database
 from .fit import Fit, fit
+from .goal import measured_target
 from .narrate import exhibits, next_measurement, sentence
 from .signals import read_signals
-from .target import TargetSpec, default_target, measured_target, parse_target
+from .tail import tail_phases
+from .target import TargetSpec, default_target, parse_guard, parse_target
+from .target_file import read_target
 from .verdict import Label, confidence, label_run
 from .whatif import capacity, solve, uncapped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import duckdb
 
@@ -32,12 +36,14 @@ UNFINISHED = 0.02
 METRICS = ("ttft", "itl", "e2e", "throughput")
 
 
-def diagnose(path: str | Path, target: str | None = None) -> Diagnosis:
+def diagnose(path: str | Path, target: str | None = None, guards: Sequence[str] = ()) -> Diagnosis:
     """Diagnose a run directory.
 
     Args:
         path: a run directory, finished, still recording, or left by a crash.
-        target: e.g. `p95 itl < 30ms`; None takes the run's own, else the default of its load.
+        target: e.g. `p95 itl < 30ms`, or a YAML file of it; None takes the run's own, else the default of
+            its load.
+        guards: e.g. `p95 ttft < 500ms`; none takes the target file's, else the run's own.
 
     Raises:
         WhyboundError: it is not a run, comes from a newer version, or the target cannot be read.
@@ -45,19 +51,24 @@ def diagnose(path: str | Path, target: str | None = None) -> Diagnosis:
     run = open_run(Path(path))
     con = open_database(run)
     try:
-        return diagnose_open(run, con, target)
+        return diagnose_open(run, con, target, guards)
     finally:
         con.close()
 
 
-def diagnose_open(run: Run, con: duckdb.DuckDBPyConnection, target: str | None = None) -> Diagnosis:
+def diagnose_open(
+    run: Run,
+    con: duckdb.DuckDBPyConnection,
+    target: str | None = None,
+    guards: Sequence[str] = (),
+) -> Diagnosis:
     """As `diagnose`, on a run whose database is already open."""
     started = time.monotonic()
     found = read_signals(con)
     by_name = {s.name: s for s in found}
     facts = {s.name: s.value for s in found if s.value is not None}
     mode = by_name["load_mode"].text if "load_mode" in by_name else None
-    text = target or run.manifest.get("target")
+    text, guards = _asked(run, target, guards)
     spec = parse_target(text) if text else default_target(mode)
     model = fit(con, facts, mode)
     if model is not None:
@@ -69,7 +80,14 @@ def diagnose_open(run: Run, con: duckdb.DuckDBPyConnection, target: str | None =
     prechecks = [_precheck(rule, o) for rule, o in _outcomes(load_prechecks(), signals)]
     findings = [_finding(rule, o) for rule, o in _outcomes(load_rules(), signals)]
     verdict, label = _verdict(spec, model, facts, prechecks, findings)
-    goal = measured_target(spec, by_name)
+    goal, not_shown = measured_target(
+        spec,
+        [parse_guard(g) for g in guards],
+        con,
+        by_name,
+        run.manifest,
+        unsound=next((p.says for p in prechecks if p.effect == "invalid"), None),
+    )
     budget = time_budget(goal, by_name, model, _wait_after_cap(label, model, facts))
     fired = [f for f in findings if f.state == "fires"]
     rules = load_rules()
@@ -85,7 +103,7 @@ def diagnose_open(run: Run, con: duckdb.DuckDBPyConnection, target: str | None =
     )
     if goal.met:
         levers = []
-    missing = _missing(run, facts, model)
+    missing = _missing(run, facts, model) + not_shown
     return Diagnosis(
         run=_identity(run, con, time.monotonic() - started),
         target=goal,
@@ -96,10 +114,21 @@ def diagnose_open(run: Run, con: duckdb.DuckDBPyConnection, target: str | None =
         findings=findings,
         levers=levers,
         next_measurement=next_measurement(verdict, prechecks, run.manifest, missing),
-        exhibits=exhibits(con, budget, by_name),
+        exhibits=exhibits(con, budget, by_name) | tail_phases(con, spec),
         coverage={"levels": {"1": _level_one(facts), "2": 0.0, "3": 0.0}, "missing": missing},
         scorecard=_scorecard(run, con),
     )
+
+
+def _asked(run: Run, target: str | None, guards: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """The target and guards that are asked for, else the run's own; a run names no files."""
+    own, kept = run.manifest.get("target"), run.manifest.get("guards") or []
+    if not isinstance(own, str | None) or not isinstance(kept, list):
+        raise WhyboundError(f"{run.path}: the target or guards in its manifest are no text")
+    kept = [str(g) for g in kept]
+    if target is None:
+        return own, guards or kept
+    return read_target(target, guards, kept)
 
 
 def _outcomes(rules: Mapping[str, Rule], signals: Signals) -> list[tuple[Rule, Outcome]]:

@@ -54,6 +54,7 @@ class Plan:
     load: LoadSpec | None = None
     load_text: str | None = None
     target: str | None = None
+    guards: tuple[str, ...] = ()
     model: str | None = None
     command: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
@@ -119,6 +120,7 @@ class _Session:
             load_spec=to_dict(plan.load) if plan.load else None,
             load_text=plan.load_text,
             target=plan.target,
+            guards=list(plan.guards),
             identity={
                 "host": platform.node(),
                 "os": platform.platform(),

@@ -33,7 +33,32 @@ class Seconds(click.ParamType[float]):
         return float(match[1]) * _UNITS[match[2]]
 
 
+class GuardText(click.ParamType[str]):
+    """A guard as written; in an environment variable several are separated by semicolons."""
+
+    name = "text"
+    envvar_list_splitter = ";"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text itself: it is read together with the target."""
+        return str(value)
+
+
 SECONDS = Seconds()
+
+TARGET = click.option(
+    "--target",
+    metavar="TEXT|FILE",
+    help="What faster means, e.g. 'p95 itl < 30ms', or a YAML file of target, guards and load.",
+)
+GUARDS = click.option(
+    "--guard",
+    "guards",
+    type=GuardText(),
+    multiple=True,
+    metavar="TEXT",
+    help="What must still hold, e.g. 'p95 ttft < 500ms' or 'mmlu drop < 0.5'; may be repeated.",
+)
 
 FORMATS = click.Choice(["text", "json", "html"])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError, WhyboundError
-from .options import FORMATS, rendered, save
+from .options import FORMATS, GUARDS, TARGET, rendered, save
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
 
@@ -23,9 +23,8 @@ SELECT * FROM (
 
 @click.command("diagnose")
 @_RUN
-@click.option(
-    "--target", metavar="TEXT", help="Judge another target than the run's own, e.g. 'mean ttft'."
-)
+@TARGET
+@GUARDS
 @click.option("--format", "form", type=FORMATS, default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
@@ -34,12 +33,14 @@ SELECT * FROM (
     default=True,
     help="Write diagnosis.json and report.html into the run.",
 )
-def diagnose_command(run: Path, target: str | None, form: str, as_json: bool, keep: bool) -> None:
-    """The verdict and the ranked levers of a run."""
+def diagnose_command(
+    run: Path, target: str | None, guards: tuple[str, ...], form: str, as_json: bool, keep: bool
+) -> None:
+    """The verdict and the ranked levers of a run, for its own target and guards or for others."""
     from ..analyzers.diagnose import diagnose
 
-    diagnosis = diagnose(run, target)
-    if keep and target is None:
+    diagnosis = diagnose(run, target, guards)
+    if keep and target is None and not guards:
         for problem in save(diagnosis, run):
             click.echo(f"profile: {problem}", err=True)
     click.echo(rendered(diagnosis, "json" if as_json else form))

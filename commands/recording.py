@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
-from .options import FORMATS, SECONDS, default_run_dir, progress_wanted, rendered, save
+from .options import (
+    FORMATS,
+    GUARDS,
+    SECONDS,
+    TARGET,
+    default_run_dir,
+    progress_wanted,
+    rendered,
+    save,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +37,8 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--load", "load_text", metavar="SPEC", help="Send a load, as `profile load -h` says."),
         click.option("--warmup", type=SECONDS, help="Leave out the load's first seconds."),
         click.option("--seed", type=int, help="Seed of the load's arrivals and lengths."),
-        click.option("--target", metavar="TEXT", help="What faster means, e.g. 'p95 itl < 30ms' [mean e2e]."),
+        TARGET,
+        GUARDS,
         click.option("--model", help="Served model name [the first of /v1/models]."),
         click.option("--interval", type=SECONDS, default=1.0, show_default="1s", help="Between two scrapes."),
         click.option("--format", "form", type=FORMATS, default="text", show_default=True),
@@ -122,13 +132,11 @@ def _record(options: dict[str, Any], *, command: tuple[str, ...], urls: tuple[st
 
 
 def _plan(options: dict[str, Any], command: tuple[str, ...], urls: tuple[str, ...]) -> Plan:
-    from ..analyzers.target import parse_target
+    from ..analyzers.target_file import read_target
     from ..collector.session import Plan
 
-    if options["target"]:
-        parse_target(
-            options["target"]
-        )  # a target that cannot be read is refused before anything starts
+    # what cannot be read is refused before anything starts
+    target, guards = read_target(options["target"], options["guards"])
     spec, text = _load_spec(options)
     quiet = options["quiet"]
     live = progress_wanted(quiet)
@@ -139,7 +147,8 @@ def _plan(options: dict[str, Any], command: tuple[str, ...], urls: tuple[str, ..
         duration_s=options["duration"],
         load=spec,
         load_text=text,
-        target=options["target"],
+        target=target,
+        guards=guards,
         model=options["model"],
         command=command,
         urls=urls,

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Literal
 
-from ..rules.model import Diagnosis, Finding, Gain, LeverAdvice, PrecheckResult, Target
+from ..rules.model import (
+    Diagnosis,
+    Finding,
+    Gain,
+    GuardResult,
+    LeverAdvice,
+    PrecheckResult,
+    Target,
+)
 from .wording import clean, flat, gain, gain_interval, measured, quantity, share, words
 
 CONFIDENT = 0.7
@@ -155,8 +163,26 @@ def target_state(target: Target) -> str:
     """Whether the threshold is met: `threshold 300 ms: missed`."""
     if target.threshold is None:
         return "no threshold given"
+    threshold = f"threshold {quantity(target.threshold, target.unit)}"
+    if target.why:
+        return f"{threshold}: {clean(target.why)}"
     met = {True: "met", False: "missed", None: "cannot tell"}[target.met]
-    return f"threshold {quantity(target.threshold, target.unit)}: {met}"
+    return f"{threshold}: {met}"
+
+
+def ordered_guards(target: Target) -> list[GuardResult]:
+    """The broken ones first, then those that cannot be told."""
+    return sorted(target.guards, key=lambda g: (False, None, True).index(g.met))
+
+
+def guard_line(guard: GuardResult) -> str:
+    """One guard as `p95 ttft < 500ms: 412 ms (390 to 437), met`."""
+    state = {True: "met", False: "broken", None: clean(guard.why or "cannot tell")}[guard.met]
+    if guard.value is None:
+        return f"{clean(guard.text)}: {state}"
+    return (
+        f"{clean(guard.text)}: {measured(guard.value, guard.unit, guard.low, guard.high)}, {state}"
+    )
 
 
 def target_value(target: Target) -> str:

@@ -17,6 +17,7 @@ _DEFAULT_WIDTH = 100
 _WIDE = 80
 _MOST_LINES = 45
 _SMALL = 0.01
+_GUARDS = 3
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,14 @@ class _Report:
                 (f", {outline.target_state(target)}", met),
             )
         )
+        guards = outline.ordered_guards(target)
+        for guard in guards[:_GUARDS]:
+            style = {True: "green", False: "red", None: ""}[guard.met]
+            self._out(self._text(self._clip(f"Guard {outline.guard_line(guard)}", 1), style))
+        if len(guards) > _GUARDS:
+            left = {g.met for g in guards[_GUARDS:]}
+            said = "all met" if left == {True} else "not all met, the page shows them"
+            self._out(self._text(f"and {len(guards) - _GUARDS} guards more, {said}", "dim"))
         firing = [f for f in outline.ordered_findings(self.d) if f.state == "fires"]
         for finding in firing[: self.limits.evidence]:
             self._out(self._row(("- ", "dim"), (self._clip(_evidence(finding), 1, 2), "")))

@@ -14,6 +14,8 @@ _SYMBOLS = {
     "per_s": "/s",
     "tokens_per_s": "tokens/s",
     "requests_per_s": "requests/s",
+    "joules_per_token": "J/token",
+    "usd_per_mtok": "USD/Mtok",
     "bytes_per_s": "B/s",
     "bytes": "B",
     "count": "",

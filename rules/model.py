@@ -222,8 +222,24 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 # ---------------------------------------------------------------- the diagnosis document
 
 
+class GuardResult(msgspec.Struct, kw_only=True):
+    """What must hold beside the target; `met` is null, and `why` says why, where that cannot be told."""
+
+    text: str
+    unit: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    met: bool | None = None
+    why: str | None = None
+
+
 class Target(msgspec.Struct, kw_only=True):
-    """What "faster" means for this run. `met` is null when no threshold was given."""
+    """What "faster" means for this run.
+
+    `met` is of the threshold and every guard: null when no threshold was given or it cannot be told.
+    `why` says why it cannot, or which guard is broken.
+    """
 
     metric: str
     statistic: str
@@ -233,8 +249,9 @@ class Target(msgspec.Struct, kw_only=True):
     low: float | None = None
     high: float | None = None
     threshold: float | None = None
-    guards: list[str] = []
+    guards: list[GuardResult] = []
     met: bool | None = None
+    why: str | None = None
 
 
 class PrecheckResult(msgspec.Struct, kw_only=True):

@@ -235,6 +235,12 @@ def build(tmp_path: Path) -> Build:
     return Build(tmp_path / "run")
 
 
+@pytest.fixture(scope="module")
+def module_build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """One for all tests of a file; they only read it."""
+    return Build(tmp_path_factory.mktemp("module") / "run")
+
+
 @pytest.fixture
 def new_build(tmp_path: Path) -> Callable[[str], Build]:
     return lambda name: Build(tmp_path / name)
