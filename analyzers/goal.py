@@ -120,7 +120,7 @@ def _met(
 
 def _with_guards(guards: Sequence[GuardResult]) -> tuple[bool | None, str]:
     """Whether a target whose threshold is met is met with its guards."""
-    but = "its threshold is met, but the guard"
+    but = "met, but the guard"
     for guard in guards:
         if guard.met is False:
             return False, f"{but} {guard.text} is broken"

@@ -34,7 +34,7 @@ def test_a_guard_in_one_line() -> None:
 def test_why_takes_the_place_of_the_state() -> None:
     assert outline.target_state(target(met=True)) == "threshold 30.0 ms: met"
     assert outline.target_state(target(met=None)) == "threshold 30.0 ms: cannot tell"
-    why = "its threshold is met, but the guard p95 ttft < 500ms is broken"
+    why = "met, but the guard p95 ttft < 500ms is broken"
     assert outline.target_state(target(met=False, why=why)) == f"threshold 30.0 ms: {why}"
     assert outline.target_state(target(threshold=None, why="few")) == "no threshold given"
 
