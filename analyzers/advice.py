@@ -10,6 +10,7 @@ from ..rules.effects import applied
 from ..rules.evaluate import helps, lever_conditions
 from ..rules.model import PARAMS, Amdahl, Gain, LeverAdvice
 from .counterfactual import gain as model_gain
+from .verdict import question
 from .whatif import UNLIMITED, Engine, Load
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _modelled(
     if fit is None or len(lever.effect) != 1:
         return None, None
     effect = lever.effect[0]
-    tail = target.statistic in ("p95", "p99")
+    ask = question(target.metric, target.statistic)
     value: float | None = None
     gains: list[list[float]] = []
     for engine in fit.engines:
@@ -175,8 +176,7 @@ def _modelled(
         gains.append(
             [
                 model_gain(
-                    target.metric,
-                    tail,
+                    ask,
                     base,
                     (new_engine, replace(new_load, rate=new_load.rate * r)),
                     facts,

@@ -6,15 +6,28 @@ measured ones first, so that only its *changes* are believed, not its absolute v
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .whatif import UNLIMITED, Engine, Load, Outcome, slots, solve
+from .whatif import UNLIMITED, Engine, Load, Outcome, itl_at, slots, solve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PARTS = ("path_s", "front_end_s", "wait_s", "prefill_s", "decode_s")
+
+ROOM = 0.8
+"""Utilisation that a smaller token budget may lead to at most."""
+
+TRADED = 0.7
+"""Part of the best gain, in logarithm, that the mildest acceptable token budget must keep."""
+
+BUNCHED = 0.2
+"""Share of gaps far below the engine's own above which tokens are said to come in bunches."""
+
+BUNCHED_OVER = 1.5
+"""Times the engine's modelled gap that the client must see before the rest is called bunching."""
 
 MEASURED = {
     "front_end_s": "front_end_work_mean_s",
@@ -32,6 +45,7 @@ class Policy:
     name: str
     value: float
     engine: Engine
+    sub_cause: str
 
 
 @dataclass(frozen=True)
@@ -44,9 +58,9 @@ class Gain:
 
 
 def ordered(values: list[float]) -> Gain:
-    """The smallest, the middle and the largest of the gains of three engines."""
+    """The smallest, the middle engine's and the largest of the gains of three engines."""
     a = sorted(values)
-    return Gain(a[0], values[1] if len(values) == 3 else a[len(a) // 2], a[-1])
+    return Gain(a[0], a[len(a) // 2], a[-1])
 
 
 def tied(alternative: Outcome, base: Outcome, facts: Mapping[str, float]) -> dict[str, float]:
@@ -69,34 +83,64 @@ def tied(alternative: Outcome, base: Outcome, facts: Mapping[str, float]) -> dic
     return parts
 
 
-def metric_of(
-    metric: str, tail: bool, alternative: Outcome, base: Outcome, facts: Mapping[str, float]
-) -> float:
-    """The target in an alternative: seconds, or tokens a second for `throughput`."""
-    if metric == "throughput":
-        return alternative.output_tokens_per_s
-    if metric in ("itl", "tpot"):
-        return alternative.stall_s if tail and metric == "itl" else alternative.itl_s
-    parts = tied(alternative, base, facts)
-    if metric == "ttft":
+World = tuple[Engine, Load]
+"""An engine under a load: what the model solves."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The metric (ttft, itl, tpot, e2e or throughput) and the quantile of interest; None is the mean."""
+
+    metric: str
+    quantile: float | None = None
+
+
+def metric_of(ask: Question, new: World, base: World, facts: Mapping[str, float]) -> float:
+    """The target in an alternative to `base`: seconds, or tokens a second for `throughput`."""
+    after, before = solve(*new), solve(*base)
+    if ask.metric == "throughput":
+        return after.output_tokens_per_s
+    if ask.metric in ("itl", "tpot"):
+        if ask.metric == "itl" and ask.quantile is not None:
+            return _gap(ask.quantile, (new, after), (base, before), facts)
+        return after.itl_s
+    parts = tied(after, before, facts)
+    if ask.metric == "ttft":
         del parts["decode_s"]
     return sum(parts.values())
 
 
-def gain(
-    metric: str,
-    tail: bool,
-    base: tuple[Engine, Load],
-    new: tuple[Engine, Load],
+def _gap(
+    quantile: float,
+    new: tuple[World, Outcome],
+    base: tuple[World, Outcome],
     facts: Mapping[str, float],
 ) -> float:
-    """How much better `new` is than `base` on the metric: 1 is nothing."""
-    before = solve(*base)
-    after = solve(*new)
-    old, changed = (metric_of(metric, tail, o, before, facts) for o in (before, after))
+    """A quantile of the gaps between tokens, tied to what the client saw.
+
+    What it saw above the engine's own gap is bunching, by the front end or on the path, in proportion to
+    the time that each takes from a request; without bunched gaps it is a constant that nothing removes.
+    """
+    (world, outcome), (old, before) = new, base
+    engine_now, engine_then = itl_at(*world, outcome, quantile), itl_at(*old, before, quantile)
+    seen = facts.get(f"client_itl_p{quantile * 100:g}_s")
+    if seen is None or seen <= BUNCHED_OVER * engine_then:
+        return engine_now * (seen / engine_then if seen and engine_then > 0 else 1.0)
+    excess = seen - engine_then
+    if facts.get("bunched_gaps_ratio", 0.0) < BUNCHED:
+        return engine_now + excess
+    outside = before.front_end_s + before.path_s
+    if outside <= 0:
+        return engine_now + excess
+    return engine_now + excess * (outcome.front_end_s + outcome.path_s) / outside
+
+
+def gain(ask: Question, base: World, new: World, facts: Mapping[str, float]) -> float:
+    """How much better `new` is than `base`: 1 is nothing."""
+    old, changed = (metric_of(ask, world, base, facts) for world in (base, new))
     if old <= 0 or changed <= 0:
         return 1.0
-    return changed / old if metric == "throughput" else old / changed
+    return changed / old if ask.metric == "throughput" else old / changed
 
 
 def axis_engines(engine: Engine, load: Load) -> dict[str, tuple[Engine, Load]]:
@@ -119,7 +163,10 @@ def axis_engines(engine: Engine, load: Load) -> dict[str, tuple[Engine, Load]]:
         "path_half": (replace(engine, path_s=engine.path_s / 2), load),
     }
     if engine.kv_tokens < UNLIMITED:
-        axes["kv_capacity_x2"] = (replace(engine, kv_tokens=engine.kv_tokens * 2), load)
+        axes["kv_capacity_x2"] = (
+            replace(engine, kv_tokens=engine.kv_tokens * 2, recompute_tokens=0.0),
+            load,
+        )
     if load.open_loop:
         axes["load_half"] = (engine, replace(load, rate=load.rate / 2))
     return axes
@@ -136,31 +183,44 @@ def policies(engine: Engine, load: Load, *, lower_budget: bool) -> list[Policy]:
         for power in range(1, 7):
             cap = engine.max_num_seqs * 2.0**power
             if cap <= min(room, 4096):
-                found.append(Policy("batch cap", cap, replace(engine, max_num_seqs=cap)))
-    if engine.token_budget < UNLIMITED:
-        for power in range(1, 7):
-            budget = engine.token_budget * 2.0 ** (-power if lower_budget else power)
-            if 32 <= budget <= 16384:
-                found.append(Policy("token budget", budget, replace(engine, token_budget=budget)))
+                found.append(Policy("batch cap", cap, replace(engine, max_num_seqs=cap), "batch cap"))
+    for budget in _budgets(engine, load, lower_budget):
+        changed = replace(engine, token_budget=budget)
+        cause = "prefill blocking decode" if lower_budget else "token budget"
+        found.append(Policy("token budget", budget, changed, cause))
     return found
 
 
-def best_policy(
-    metric: str, tail: bool, engine: Engine, load: Load, facts: Mapping[str, float]
-) -> tuple[Policy, float] | None:
-    """The setting with the largest gain, the mildest one within 3 % of it; None when nothing can be set.
+def _budgets(engine: Engine, load: Load, lower: bool) -> list[float]:
+    """Token budgets to try. An unknown one lets whole prompts in: only smaller ones can then be tried."""
+    start = engine.token_budget
+    if start >= UNLIMITED:
+        if not lower or not load.prompt_percentiles:
+            return []
+        start = 2.0 ** math.ceil(math.log2(max(load.prompt_percentiles[-1], 32.0)))
+    tried = (start * 2.0 ** (-power if lower else power) for power in range(1, 7))
+    return [budget for budget in tried if 32 <= budget <= 16384]
 
-    A setting that cannot carry the offered rate is no candidate.
+
+def best_policy(
+    ask: Question, engine: Engine, load: Load, facts: Mapping[str, float]
+) -> tuple[Policy, float] | None:
+    """The setting with the largest gain, the mildest within 3 % of it; None when nothing can be set.
+
+    For gaps between tokens a smaller budget trades prefill for decode: the mildest that keeps most of the
+    gain is taken, and none that leaves the server without room. No batch cap is a candidate there: a
+    smaller one trades gaps for a queue.
     """
-    itl = metric in ("itl", "tpot")
+    itl = ask.metric in ("itl", "tpot")
     tried = []
     for policy in policies(engine, load, lower_budget=itl):
         if itl and policy.name == "batch cap":
             continue
-        if itl and load.open_loop and solve(policy.engine, load).rho > 0.95:
+        if itl and load.open_loop and solve(policy.engine, load).rho > ROOM:
             continue
-        tried.append((policy, gain(metric, tail, (engine, load), (policy.engine, load), facts)))
+        tried.append((policy, gain(ask, (engine, load), (policy.engine, load), facts)))
     if not tried:
         return None
     best = max(g for _, g in tried)
-    return next((p, g) for p, g in tried if g >= best * 0.97 or (best < 1.0 and g == best))
+    enough = best**TRADED if itl and best > 1 else best * 0.97
+    return next((p, g) for p, g in tried if g >= enough)

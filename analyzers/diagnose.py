@@ -22,7 +22,7 @@ from .signals import read_signals
 from .tail import tail_phases
 from .target import TargetSpec, default_target, parse_guard, parse_target
 from .target_file import read_target
-from .verdict import Label, confidence, label_run
+from .verdict import Label, confidence, label_run, question
 from .whatif import capacity, solve, uncapped
 
 if TYPE_CHECKING:
@@ -178,7 +178,8 @@ def _derived(model: Fit, seen: Mapping[str, Signal]) -> list[Signal]:
         capacity(uncapped(engine), model.load) / capacity(engine, model.load)
         for engine in model.engines
     )
-    n = seen["requests_count"].n if "requests_count" in seen else 0
+    counted = seen.get("requests_count", seen.get("engine_finished_count"))
+    n = counted.n if counted else 0
     derived = [
         Signal(
             name="capacity_gain_uncapped_ratio", value=gains[1], low=gains[0], high=gains[2],
@@ -206,14 +207,13 @@ def _verdict(
     if model is None:
         label = Label(None, None, None, {}, reason="no load was measured")
         return Verdict(class_=None, abstained=True, method="none"), label
-    metric = spec.metric if spec.metric in METRICS else "e2e"
-    label = label_run(metric, spec.statistic, model, facts)
+    label = label_run(question(spec.metric, spec.statistic), model, facts)
     fired = [f for f in findings if f.state == "fires"]
     agree = sum(f.class_ == label.class_ for f in fired)
     error = _fit_error(model, facts)
     sure = confidence(label, error, agree, len(fired) - agree, model.identified)
     withheld = any(p.effect == "invalid" for p in prechecks)
-    others = {m: label_run(m, "mean", model, facts) for m in METRICS}
+    others = {m: label_run(question(m, "mean"), model, facts) for m in METRICS}
     verdict = Verdict(
         class_=None if withheld else label.class_,
         sub_cause=None if withheld else label.sub_cause,
@@ -284,6 +284,8 @@ def _missing(run: Run, facts: Mapping[str, float], model: Fit | None) -> list[st
     lines = []
     if "client_ttft_mean_s" not in facts:
         lines.append("client latencies: no load generator ran")
+    if "offered_rate_per_s" not in facts:
+        lines += _load_assumed(facts, model)
     if "server_queue_mean_s" not in facts:
         lines.append("queue and phases: the engine's metrics hold no such histograms")
     if facts.get("unfinished_ratio", 0.0) > UNFINISHED:
@@ -299,6 +301,27 @@ def _missing(run: Run, facts: Mapping[str, float], model: Fit | None) -> list[st
         if count:
             lines.append(f"{table}: {count} rows dropped")
     lines.append("timeline and kernels (levels 2 and 3): not recorded")
+    return lines
+
+
+def _load_assumed(facts: Mapping[str, float], model: Fit | None) -> list[str]:
+    """What the engines' counters cannot tell of the load, and what is assumed instead."""
+    lines = []
+    if model is not None:
+        lines.append(
+            f"load mode: unknown, treated as an open loop of Poisson arrivals at {model.load.rate:.3g}/s,"
+            " from the engine's own counters"
+        )
+    engines = facts.get("engine_replicas_count", 1.0)
+    if engines > 1:
+        lines.append(
+            f"routing: {engines:.0f} engines are judged as their mean, skew between them is not seen"
+        )
+    judged, observed = facts.get("engine_duration_s"), facts.get("engine_observed_s")
+    if judged is not None and observed and judged < 0.9 * observed:
+        lines.append(
+            f"idle time: {judged:.0f} of {observed:.0f} s are judged, before and after nothing was served"
+        )
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ..rules.model import BudgetItem, NextMeasurement, PrecheckResult, Signal, Target, Verdict
@@ -80,8 +81,9 @@ def _scheduling(label: Label, facts: Mapping[str, float]) -> str:
             f"Scheduling: the token budget of {budget:.0f} cuts a prompt into"
             f" {facts.get('chunks_per_prompt_ratio', float('nan')):.0f} steps while slots stay free."
         )
+    room = "whole prompts" if math.isnan(budget) else f"{budget:.0f} prompt tokens"
     return (
-        f"Scheduling: long prompts block decode. A step may take {budget:.0f} prompt tokens, and the worst"
+        f"Scheduling: long prompts block decode. A step may take {room}, and the worst"
         f" gaps between tokens are {facts.get('stalled_itl_ratio', float('nan')):.0f} times the median."
     )
 

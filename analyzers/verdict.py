@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .counterfactual import Gain, Policy, axis_engines, best_policy, gain, ordered
+from .counterfactual import Gain, Policy, Question, axis_engines, best_policy, gain, ordered
 from .whatif import solve
 
 if TYPE_CHECKING:
@@ -53,16 +53,16 @@ class Label:
 
 
 def gain_vector(
-    metric: str, tail: bool, fit: Fit, facts: Mapping[str, float]
+    ask: Question, fit: Fit, facts: Mapping[str, float]
 ) -> tuple[dict[str, Gain], Policy | None]:
-    """Every axis that can be computed, over the three fitted engines, and the best policy of the middle one."""
+    """Every axis that can be computed, over the three fitted engines, and the middle one's best policy."""
     values: dict[str, list[float]] = {}
     policy: Policy | None = None
     for i, engine in enumerate(fit.engines):
         base = (engine, fit.load)
         for axis, changed in axis_engines(engine, fit.load).items():
-            values.setdefault(axis, []).append(gain(metric, tail, base, changed, facts))
-        best = best_policy(metric, tail, engine, fit.load, facts)
+            values.setdefault(axis, []).append(gain(ask, base, changed, facts))
+        best = best_policy(ask, engine, fit.load, facts)
         if best is not None:
             values.setdefault("policy_best", []).append(best[1])
             if i == 1:
@@ -93,7 +93,7 @@ def decide(
     if g.get("policy_best", 0.0) >= POLICY and ln_policy >= 0.5 * ln_top and policy is not None:
         margin = min(ln_policy / math.log(POLICY), 2 * ln_policy / ln_top) - 1.0
         return Label(
-            "scheduling", policy.name, binding, dict(gains), policy,
+            "scheduling", policy.sub_cause, binding, dict(gains), policy,
             runner_up=_runner_up(g, resources, top), margin=margin,
             ambiguous=gains["policy_best"].low < POLICY, reason="policy",
         )  # fmt: skip
@@ -109,6 +109,14 @@ def decide(
             "queueing", "offered load above capacity", binding, dict(gains), policy,
             runner_up="scheduling" if ln_policy > AMBIGUOUS * math.log(g["load_half"]) else None,
             margin=math.log(g["load_half"]) / math.log(QUEUE_LOAD) - 1.0 + 0.2, reason="load",
+        )  # fmt: skip
+    kv = g.get("kv_capacity_x2", 1.0)
+    if top == "engine_x2" and kv >= NO_ACTION and math.log(kv) >= 0.5 * ln_top:
+        # engine_x2 bounds four axes together; one that is half of it alone is more than its fair part
+        class_, binding, sub_cause = AXIS_CLASS["kv_capacity_x2"]
+        return Label(
+            class_, sub_cause, binding, dict(gains), policy, ambiguous=math.log(kv) < AMBIGUOUS * ln_top,
+            runner_up="compute", margin=math.log(kv) / math.log(NO_ACTION) - 1.0, reason="resource",
         )  # fmt: skip
     return _by_resource(gains, resources, top, policy)
 
@@ -146,11 +154,19 @@ def _runner_up(g: Mapping[str, float], resources: Mapping[str, float], top: str)
     return AXIS_CLASS[top][0]
 
 
-def label_run(metric: str, statistic: str, fit: Fit, facts: Mapping[str, float]) -> Label:
+def question(metric: str, statistic: str) -> Question:
+    """The model's question for a target; what the model does not know is asked of end-to-end."""
+    known = ("ttft", "itl", "tpot", "e2e", "throughput")
+    quantile = float(statistic[1:]) / 100 if statistic[0] == "p" else None
+    return Question(metric if metric in known else "e2e", quantile)
+
+
+def label_run(ask: Question, fit: Fit, facts: Mapping[str, float]) -> Label:
     """Gain vector and label of one metric of a run."""
-    tail = statistic in ("p95", "p99")
-    gains, policy = gain_vector(metric, tail, fit, facts)
-    wait = facts.get("server_queue_mean_s")
+    gains, policy = gain_vector(ask, fit, facts)
+    metric = ask.metric
+    # no gap between tokens holds the queue
+    wait = facts.get("server_queue_mean_s") if metric in ("ttft", "e2e") else None
     total = facts.get(f"server_{metric}_mean_s", facts.get(f"client_{metric}_mean_s"))
     share = wait / total if wait is not None and total else None
     return decide(

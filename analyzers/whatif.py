@@ -19,7 +19,10 @@ _MAX_MIX = 0.98  # the share of engine time that prefill may take before decode 
 
 @dataclass(frozen=True)
 class Load:
-    """What arrives. `rate` [1/s] counts for an open loop, `concurrency` for a closed one."""
+    """What arrives. `rate` [1/s] counts for an open loop, `concurrency` for a closed one.
+
+    `prompt_percentiles` holds the 0th to the 100th percentile of the prompts [tokens], or nothing.
+    """
 
     open_loop: bool
     rate: float
@@ -29,7 +32,7 @@ class Load:
     arrival_spread: float = 1.0
     service_spread: float = 0.5
     horizon_s: float = 60.0
-    longest_prompt_tokens: float = 0.0
+    prompt_percentiles: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Engine:
     """What serves. Seconds per pass, sequence and prefill token; limits in requests and tokens.
 
     `path_s` and `front_end_s` are seconds a request spends outside the engine loop.
-    `kv_tokens` is what the cache holds.
+    `kv_tokens` is what the cache holds; `recompute_tokens` a request are prefilled again after preemptions.
     """
 
     base_s: float
@@ -48,15 +51,12 @@ class Engine:
     kv_tokens: float = UNLIMITED
     path_s: float = 0.0
     front_end_s: float = 0.0
+    recompute_tokens: float = 0.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Means of one request, and the rates.
-
-    `rho` is the offered rate over the capacity (open loop). `stall_s` is the longest usual gap between
-    tokens: a pass that carries as much of the longest prompt as the token budget lets in.
-    """
+    """Means of one request, and the rates; `rho` is the offered rate over the capacity (open loop)."""
 
     path_s: float
     front_end_s: float
@@ -64,7 +64,6 @@ class Outcome:
     prefill_s: float
     decode_s: float
     itl_s: float
-    stall_s: float
     batch: float
     rho: float
     capacity_per_s: float
@@ -97,24 +96,73 @@ def uncapped(engine: Engine) -> Engine:
 
 
 def service(engine: Engine, load: Load, batch: float, rate: float) -> tuple[float, float, float]:
-    """Prefill seconds, decode seconds and inter-token seconds of one request at a batch and a rate.
+    """Prefill seconds, decode seconds and mean inter-token seconds of one request at a batch and a rate.
 
-    Prefill of others takes `rate × input × per_prefill_token` of every second, so a decode pass is
-    stretched by `1 / (1 − that)`; a prompt longer than the free token budget needs several passes.
+    Prefill takes the share m of every second, so the mean pass is `step / (1 − m)`. A long pass breeds the
+    next, by m each time: those after a request's own prefill are longer by a geometric sum. A prompt above
+    the free token budget takes as many full passes as it needs.
     """
-    own = load.input_tokens * engine.per_prefill_token_s
+    own = _own(engine, load)
     mix = min(rate * own, _MAX_MIX)
-    step = engine.base_s + engine.per_sequence_s * batch
-    chunks = max(1.0, math.ceil(load.input_tokens / max(1.0, engine.token_budget - batch)))
-    itl = step / (1.0 - mix)
-    return chunks * step + own, max(0.0, load.output_tokens - 1.0) * itl, itl
+    step, free = _step(engine, load, batch)
+    mean = step / (1.0 - mix)
+    full = step + engine.per_prefill_token_s * free
+    passes = max(1.0, load.input_tokens / free)
+    longest = full if passes > 1.0 else min(prefill_pass(step, own, mix), full)
+    after = max(0.0, load.output_tokens - 1.0)
+    echo = max(0.0, longest - mean) * mix / (1.0 - mix) * (1.0 - mix**after)
+    decode = after * mean + echo
+    return passes * longest, decode, decode / after if after > 0 else mean
+
+
+def prefill_pass(step: float, own: float, mix: float) -> float:
+    """Seconds of the pass that holds a prompt of `own` seconds, when prefill takes the share `mix` of time.
+
+    With it go the prompts that arrived in the pass before, the one that this request met: `found_pass`.
+    """
+    return step + own + mix * found_pass(step, own, mix)
+
+
+def found_pass(step: float, own: float, mix: float) -> float:
+    """Mean length of the pass that an arrival finds in flight, E[T²] / E[T], seconds.
+
+    A pass holds the prompts that arrived in the one before: a branching process with Poisson offspring, so
+    E[T] = step / (1 − m) and Var[T] = own · m · E[T] / (1 − m²).
+    """
+    return step / (1.0 - mix) + own * mix / (1.0 - mix * mix)
+
+
+def met(batch: float, limit: float) -> float:
+    """The batch that a request runs in, itself included, when `batch` run on average in `limit` slots.
+
+    With slots to spare it finds the others as they are on average and adds itself; full slots stay full.
+    """
+    return min(limit, 1.0 + batch * (1.0 - batch / (limit * limit)))
+
+
+def _own(engine: Engine, load: Load) -> float:
+    return (load.input_tokens + engine.recompute_tokens) * engine.per_prefill_token_s
+
+
+def _step(engine: Engine, load: Load, batch: float) -> tuple[float, float]:
+    """Seconds of a pass without prefill as a request meets it, and the prompt tokens it has room for.
+
+    Those who decode leave prompts their share of the token budget at least: without new prompts nobody
+    would decode for long.
+    """
+    share = load.input_tokens / max(load.input_tokens + load.output_tokens, 1.0)
+    decoding = min(met(batch, slots(engine, load)), max(1.0, engine.token_budget * (1.0 - share)))
+    return engine.base_s + engine.per_sequence_s * decoding, max(
+        1.0, engine.token_budget - decoding
+    )
 
 
 def capacity(engine: Engine, load: Load) -> float:
     """Requests a second at full slots, by Little's law; bounded by the token budget of a pass."""
     c = slots(engine, load)
-    own = load.input_tokens * engine.per_prefill_token_s
-    low, high = 0.0, (_MAX_MIX / own if own > 0 else 1e6)
+    own = _own(engine, load)
+    prefill, decode, _ = service(engine, load, c, 0.0)
+    low, high = 0.0, min(_MAX_MIX / own if own > 0 else math.inf, c / (prefill + decode))
     for _ in range(60):
         mid = (low + high) / 2
         prefill, decode, _ = service(engine, load, c, mid)
@@ -144,15 +192,11 @@ def solve(engine: Engine, load: Load) -> Outcome:
     """
     top = capacity(engine, load)
     outside = engine.path_s + engine.front_end_s
-    rate = min(load.rate, top) if load.open_loop else top
-    batch = slots(engine, load)
-    if load.open_loop:
-        batch = _batch_at(engine, load, rate) if load.rate < top else batch
-    elif load.concurrency <= batch:
-        rate, batch = _closed_below_slots(engine, load, top, outside)
+    rate = min(load.rate, top) if load.open_loop else _closed_rate(engine, load, top, outside)
+    batch = _batch_at(engine, load, rate)
     prefill, decode, itl = service(engine, load, batch, rate)
     if load.open_loop:
-        wait = _open_wait(engine, load, top, prefill + decode) + itl / 2
+        wait = _open_wait(engine, load, top, batch, prefill + decode)
     else:
         wait = max(0.0, load.concurrency / max(rate, 1e-12) - outside - prefill - decode)
     return Outcome(
@@ -162,10 +206,6 @@ def solve(engine: Engine, load: Load) -> Outcome:
         prefill_s=prefill,
         decode_s=decode,
         itl_s=itl,
-        stall_s=engine.base_s
-        + engine.per_sequence_s * batch
-        + engine.per_prefill_token_s
-        * min(engine.token_budget, max(load.longest_prompt_tokens, load.input_tokens)),
         batch=batch,
         rho=load.rate / top if load.open_loop else 1.0,
         capacity_per_s=top,
@@ -174,45 +214,80 @@ def solve(engine: Engine, load: Load) -> Outcome:
     )
 
 
+def itl_at(engine: Engine, load: Load, outcome: Outcome, quantile: float) -> float:
+    """The gap between tokens at a quantile (0..1), seconds.
+
+    Each prefill holds up every running sequence once, so a share `batch / (output − 1)` of the gaps carries
+    a prompt; the longest of them make the tail. A pass takes no more of a prompt than the token budget.
+    """
+    step, free = _step(engine, load, outcome.batch)
+    chunks = max(1.0, load.input_tokens / free)
+    stalled = min(1.0, chunks * outcome.batch / max(1.0, load.output_tokens - 1.0))
+    if stalled <= 1.0 - quantile or not load.prompt_percentiles:
+        return step
+    rank = 1.0 - (1.0 - quantile) / stalled
+    prompt = load.prompt_percentiles[round(rank * (len(load.prompt_percentiles) - 1))]
+    return step + engine.per_prefill_token_s * min(engine.token_budget, prompt)
+
+
 def _batch_at(engine: Engine, load: Load, rate: float) -> float:
-    """Batch at a rate below capacity: B = λ (prefill + decode(B)), by iteration from below."""
-    batch = 0.0
-    limit = slots(engine, load)
-    for _ in range(200):
-        prefill, decode, _ = service(engine, load, batch, rate)
-        following = min(limit, rate * (prefill + decode))
-        if abs(following - batch) < 1e-6 * max(1.0, batch):
-            break
-        batch = following
-    return max(batch, min(1.0, limit))
+    """Batch at a rate up to the capacity: the smallest B with B = λ (prefill + decode(B)), by bisection."""
+    low, high = 0.0, slots(engine, load)
+    for _ in range(60):
+        mid = (low + high) / 2
+        prefill, decode, _ = service(engine, load, mid, rate)
+        low, high = (mid, high) if rate * (prefill + decode) > mid else (low, mid)
+    return high
 
 
-def _closed_below_slots(
-    engine: Engine, load: Load, top: float, outside: float
-) -> tuple[float, float]:
-    """Rate and batch of a closed loop whose callers all find a slot: N = X (outside + service)."""
+def _closed_rate(engine: Engine, load: Load, top: float, outside: float) -> float:
+    """Requests a second of a closed loop: N = X outside + B(X) while every caller finds a slot, else the top."""
     low, high = 0.0, top
-    batch = load.concurrency
     for _ in range(60):
         rate = (low + high) / 2
+        batch = min(slots(engine, load), max(0.0, load.concurrency - rate * outside))
         prefill, decode, _ = service(engine, load, batch, rate)
-        batch = min(load.concurrency, max(1.0, rate * (prefill + decode)))
-        if rate * (outside + prefill + decode) < load.concurrency:
-            low = rate
-        else:
-            high = rate
-    return low, batch
+        low, high = (rate, high) if rate * (prefill + decode) < batch else (low, rate)
+    return low
 
 
-def _open_wait(engine: Engine, load: Load, top: float, service_s: float) -> float:
-    """Mean wait for a slot: M/G/c below capacity, the fluid limit above, the smaller of both near it."""
+def _open_wait(engine: Engine, load: Load, top: float, batch: float, service_s: float) -> float:
+    """Mean wait: for a slot (M/G/c), for token budget, for the pass in flight; above capacity, the fluid limit."""
     rho = load.rate / top
     variability = (load.arrival_spread + load.service_spread) / 2
     fluid = max(0.0, rho - 1.0) * load.horizon_s / 2
     # over a finite run the queue of a critical server grows like a random walk: sqrt(variance of work)
     walk = 0.5 * math.sqrt(2 * variability * load.horizon_s / top)
     if rho >= 1.0:
-        return fluid + walk
+        return math.hypot(fluid, walk)
     c = slots(engine, load)
-    steady = variability * math.pow(rho, math.sqrt(2 * (c + 1)) - 1) / (c * (1 - rho)) * service_s
-    return min(steady, walk)
+    full = _queued(rho, c)
+    steady = variability * full / (c * (1 - rho)) * service_s
+    # the engine runs but has a slot: one pass has to end. A queue for a slot moves at the end of a pass anyway
+    running = 1.0 - math.pow(1.0 - rho, c) if c < 1e4 else 1.0 - math.exp(-load.rate * service_s)
+    in_flight = max(0.0, running - full) * _residual(engine, load, batch)
+    return min(steady + _budget_wait(engine, load, batch), walk) + in_flight
+
+
+def _residual(engine: Engine, load: Load, batch: float) -> float:
+    """What is left, on average, of the pass that an arrival finds, seconds."""
+    own = _own(engine, load)
+    step, free = _step(engine, load, batch)
+    found = found_pass(step, own, min(load.rate * own, _MAX_MIX))
+    return min(found, step + engine.per_prefill_token_s * free) / 2
+
+
+def _budget_wait(engine: Engine, load: Load, batch: float) -> float:
+    """Mean wait for token budget: full passes serve prompts in order, each as many at once as it has room for."""
+    if engine.token_budget >= UNLIMITED:
+        return 0.0
+    step, free = _step(engine, load, batch)
+    at_once = max(1.0, free / load.input_tokens)
+    whole = at_once * load.input_tokens / free * (step + engine.per_prefill_token_s * free)
+    busy = min(load.rate * whole / at_once, _MAX_MIX)
+    return load.arrival_spread / 2 * _queued(busy, at_once) / (at_once * (1.0 - busy)) * whole
+
+
+def _queued(rho: float, servers: float) -> float:
+    """Probability that all servers are taken, after Sakasegawa."""
+    return math.pow(rho, math.sqrt(2.0 * (servers + 1.0)) - 1.0)

@@ -22,7 +22,9 @@ from .launch import Server
 from .load.run import run_load
 from .load.spec import LoadSpec, describe, to_dict
 from .load.summary import LoadSummary
+from .local_server import LocalServer, find_local_server
 from .sources.host import HostSource
+from .sources.log import LogSource
 from .sources.nvml import NvmlSource
 from .sources.otlp import OtlpSource
 from .sources.prometheus import PrometheusSource
@@ -30,6 +32,8 @@ from .store import RunWriter, create_run
 
 Say = Callable[[str], None]
 Row = dict[str, Any]
+
+WAITING_EVERY_S = 5.0
 
 LAST_SPANS_S = 5.5
 """OpenTelemetry's exporters send every five seconds; a server that lives on still has some by then."""
@@ -44,7 +48,8 @@ class Plan:
 
     `duration_s` None: as long as the load, the server or the person lasts. `instrument`: add the
     flags that make the server export spans, and take them; `otlp`: take the spans of a server that
-    is told our address in another way.
+    is told our address in another way. `load_url`: where the load goes, when it is not the server
+    itself but a gateway in front of it.
     """
 
     run_dir: Path
@@ -53,6 +58,7 @@ class Plan:
     duration_s: float | None = None
     load: LoadSpec | None = None
     load_text: str | None = None
+    load_url: str | None = None
     target: str | None = None
     guards: tuple[str, ...] = ()
     model: str | None = None
@@ -104,17 +110,24 @@ class _Session:
         self.plan, self.writer, self.stop = plan, writer, stop
         self.done = asyncio.Event()
         self.server: Server | None = None
+        self.found: LocalServer | None = None
         self.scrapers: list[PrometheusSource] = []
         self.command = plan.command
         self.spans: OtlpSource | None = None
         self.spans_task: asyncio.Task[None] | None = None
         self.spans_over = asyncio.Event()
+        self.log: LogSource | None = None
+        self.log_task: asyncio.Task[None] | None = None
+        self.log_over = asyncio.Event()
 
     async def run(self) -> Recorded:
         plan = self.plan
-        engine = engine_of(plan.command)
+        command = plan.command
+        if not command and plan.urls and (found := find_local_server(plan.urls[0])):
+            self.found, command = found, found.command
+        engine = engine_of(command)
         self.writer.update_manifest(
-            command=redact(plan.command) or None,
+            command=redact(command) or None,
             engine=engine or None,
             load=describe(plan.load) if plan.load else None,
             load_spec=to_dict(plan.load) if plan.load else None,
@@ -127,7 +140,7 @@ class _Session:
                 "python": platform.python_version(),
             },
         )
-        self._settings(engine)
+        self._settings(engine, command)
         try:
             await self._start_spans(engine)
             urls = await self._urls()
@@ -136,6 +149,7 @@ class _Session:
             try:
                 await self._end_server()
             finally:
+                await self._end_log()
                 await self._end_spans()
 
     async def _urls(self) -> list[str]:
@@ -146,8 +160,12 @@ class _Session:
         log = None if plan.show_output else plan.run_dir / "server.log"
         self.server = Server.start(self.command, log_path=log)
         self._event("server_started", " ".join(redact(self.command)), float(self.server.pid))
+        if log is not None:
+            self._tail(log)
         ready = asyncio.create_task(
-            self.server.wait_ready(port=plan.port, deadline_s=plan.ready_s, on_progress=plan.say)
+            self.server.wait_ready(
+                port=plan.port, deadline_s=plan.ready_s, on_progress=self._waiting()
+            )
         )
         stopped = asyncio.create_task(self.stop.wait())
         await asyncio.wait({ready, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -158,8 +176,32 @@ class _Session:
                 await ready
             raise WhyboundError("interrupted before the server was ready")
         url = ready.result()
+        if self.log is not None:
+            self.log.replica = _replica(url)
         self._event("server_ready", url, None)
         return [url]
+
+    def _tail(self, path: Path) -> None:
+        """Read the server's log from its start on: why one never gets ready stands only there."""
+        self.log = LogSource(
+            path=path, node=self.writer.node, replica="", engine=engine_of(self.command),
+            sink=self._sink,
+        )  # fmt: skip
+        self.log_task = asyncio.create_task(self.log.run(self.log_over))
+
+    async def _end_log(self) -> None:
+        """Read the log to its end: after the server, whose last lines may be the telling ones."""
+        if self.log is None or self.log_task is None:
+            return
+        self.log_over.set()
+        await self.log_task
+        report = self.log.report()
+        self.writer.update_manifest(sources={"log": report})
+        lost = report["last_error"] or (
+            f"{report['skipped_bytes']} bytes came too fast" if report["skipped_bytes"] else None
+        )
+        if lost:
+            self.writer.update_manifest(not_collected={"log": lost})
 
     async def _start_spans(self, engine: str) -> None:
         """Take spans where they are asked for, and have the server send them; else say why not."""
@@ -206,10 +248,10 @@ class _Session:
         self.writer.update_manifest(
             url=urls[0], urls=urls, model=plan.model or models, emulated=emulated
         )
-        pid = self.server.pid if self.server else None
+        pid = self.server.pid if self.server else self.found.pid if self.found else None
         self.scrapers = [
             PrometheusSource(
-                url=url, node=node, replica=url.split("//")[-1].split("/")[0],
+                url=url, node=node, replica=_replica(url),
                 interval_s=plan.interval_s, sink=self._sink,
             )
             for url in urls
@@ -246,7 +288,7 @@ class _Session:
             self._event("load_mode", "open" if plan.load.is_open else "closed", None)
             load = asyncio.create_task(
                 run_load(
-                    plan.load, url=url, model=plan.model, run_id=self.plan.run_dir.name,
+                    plan.load, url=plan.load_url or url, model=plan.model, run_id=self.plan.run_dir.name,
                     sink=self._sink, node=self.writer.node, stop=over, on_progress=plan.progress,
                 )
             )  # fmt: skip
@@ -263,6 +305,20 @@ class _Session:
             task.cancel()
         return summary, error
 
+    def _waiting(self) -> Say:
+        """Says what the start waits for, at most every five seconds."""
+        began = time.monotonic()
+        said = -WAITING_EVERY_S
+
+        def say(line: str) -> None:
+            nonlocal said
+            waited = time.monotonic() - began
+            if waited - said >= WAITING_EVERY_S:
+                said = waited
+                self.plan.say(f"waiting for the server, {waited:.0f} s: {line}")
+
+        return say
+
     async def _server_ends(self) -> None:
         """Returns when the server has ended unasked; never without a server."""
         while self.server is None or self.server.returncode() is None:
@@ -277,8 +333,8 @@ class _Session:
             return
         await self.server.stop(self.plan.grace_s)
 
-    def _settings(self, engine: str) -> None:
-        if not self.plan.command:
+    def _settings(self, engine: str, command: Sequence[str]) -> None:
+        if not engine:
             return
         now = time.time_ns()
         self.writer.append(
@@ -288,7 +344,7 @@ class _Session:
                     "t_ns": now, "engine": engine, "replica": "", "key": key, "value": value,
                     "origin": "requested", "source": "argv", "node": self.writer.node,
                 }
-                for key, value in requested_settings(self.plan.command).items()
+                for key, value in requested_settings(command).items()
             ],
         )  # fmt: skip
 
@@ -319,12 +375,17 @@ class _Session:
             elif report["absent"]:
                 not_collected[f"{name} expected signals"] = ", ".join(report["absent"])
         gpu_report = gpu.report()
-        if gpu_report.get("not_available"):
-            not_collected["gpu"] = str(gpu_report["not_available"])
+        if str(gpu_report["state"]).startswith("not available"):
+            not_collected["gpu"] = str(gpu_report["state"])
         self.writer.update_manifest(
             sources={**reports, "host": host.report(), "gpu": gpu_report},
             not_collected=not_collected,
         )
+
+
+def _replica(url: str) -> str:
+    """The name of the instance at an address: its host and port."""
+    return url.rpartition("//")[2].partition("/")[0]
 
 
 async def _models(url: str) -> tuple[str | None, bool]:

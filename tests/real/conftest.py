@@ -49,6 +49,12 @@ def model(vllm_bin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def serve(model: Path) -> tuple[str, ...]:
+    """The command that serves the small model, without its port."""
+    return ("vllm", "serve", str(model), *SERVE)
+
+
+@pytest.fixture(scope="session")
 def vllm_env(vllm_bin: Path) -> dict[str, str]:
     return {
         **os.environ,
@@ -74,7 +80,7 @@ def free_port() -> Callable[[], int]:
 
 @pytest.fixture
 def profile_run(
-    model: Path, vllm_env: dict[str, str], free_port: Callable[[], int], tmp_path: Path
+    serve: tuple[str, ...], vllm_env: dict[str, str], free_port: Callable[[], int], tmp_path: Path
 ) -> Callable[..., Profiled]:
     """Calls `profile run … -- vllm serve …` as a person would, and reads what it left."""
 
@@ -82,7 +88,7 @@ def profile_run(
         run_dir = tmp_path / "R"
         command = [
             sys.executable, "-m", "whybound", "run", "-o", run_dir, "--json", *options,
-            "--", "vllm", "serve", model, *SERVE, "--port", str(free_port()), *flags,
+            "--", *serve, "--port", str(free_port()), *flags,
         ]  # fmt: skip
         done = subprocess.run(
             command, env=vllm_env, capture_output=True, text=True, timeout=600, check=False

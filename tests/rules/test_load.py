@@ -80,7 +80,9 @@ def test_the_room_loads_and_names_files_by_id():
         "batch_cap", "client_or_proxy_path", "front_end_saturated", "kv_cache_full",
         "offered_above_capacity", "prefill_blocks_decode", "proxy_buffers_stream", "token_budget",
     ]  # fmt: skip
-    assert set(prechecks) == {"client_bound", "warmup_included", "too_few_samples"}
+    assert set(prechecks) == {
+        "client_bound", "warmup_included", "too_few_finished", "too_few_samples",
+    }  # fmt: skip
     assert all(key == item.id for items in (rules, prechecks) for key, item in items.items())
     assert len(levers) == 14
     rules.clear()  # a caller's copy is its own

@@ -1,0 +1,223 @@
+"""Bottlenecks injected into a server, judged through the command line: rows, traps, and their table."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+PROFILE = (sys.executable, "-m", "whybound")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One injected bottleneck: on which server, under which load and target, and what must come out.
+
+    `expected` is a class, `abstains` or `withheld`; `never` names classes that an abstention may not lean to.
+    """
+
+    name: str
+    server: str
+    load: str
+    expected: str
+    target: str | None = None
+    trap: tuple[str, ...] = ()
+    sub_cause: str | None = None
+    never: tuple[str, ...] = ()
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class Server:
+    """One vLLM, alive for all of its rows."""
+
+    def __init__(self, command: Sequence[str], env: dict[str, str] | None, log: Path) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [*command, "--port", str(self.port)],
+                env=env,
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._wait(log)
+
+    def _wait(self, log: Path) -> None:
+        for _ in range(600):
+            assert self.process.poll() is None, log.read_text()[-2000:]
+            try:
+                urllib.request.urlopen(self.url + "/health", timeout=2).read()
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.3)
+            else:
+                return
+        raise AssertionError("vLLM was not ready after 3 minutes")
+
+    def stop(self) -> None:
+        """End the whole tree: a killed API server leaves its engine behind."""
+        tree = [
+            psutil.Process(self.process.pid),
+            *psutil.Process(self.process.pid).children(recursive=True),
+        ]
+        self.process.send_signal(signal.SIGTERM)
+        _, alive = psutil.wait_procs(tree, timeout=10)
+        for process in alive:
+            process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def trapped(trap: Sequence[str], server: Server) -> Iterator[str | None]:
+    """Runs a trap beside the load; gives the address that the load must use, if another."""
+    if not trap:
+        yield None
+        return
+    kind, *options = trap
+    port = free_port()
+    arguments = {
+        "proxy": [str(port), str(server.port), *options],
+        "duty": [str(server.process.pid), "50", "50"],
+        "burn": [],
+    }[kind]
+    copies = 2 if kind == "burn" else 1
+    running = [
+        subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("traps.py"), kind, *arguments],
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(copies)
+    ]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+        yield f"http://127.0.0.1:{port}" if kind == "proxy" else None
+    finally:
+        for process in running:
+            process.terminate()
+            process.wait()
+        os.kill(server.process.pid, signal.SIGCONT)
+
+
+def attach(
+    server: Server, row: Row, load: str, load_url: str | None, run_dir: Path
+) -> dict[str, Any]:
+    command: list[Any] = [
+        *PROFILE,
+        "attach",
+        "--url",
+        server.url,
+        "--load",
+        load,
+        "-o",
+        run_dir,
+        "--json",
+        "-q",
+    ]
+    if load_url:
+        command += ["--load-url", load_url]
+    if row.target:
+        command += ["--target", row.target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def _outcome(d: dict[str, Any]) -> str:
+    v = d["verdict"]
+    if v["withheld"]:
+        return "withheld"
+    return "abstains" if v["abstained"] else str(v["class"] or "no action")
+
+
+def capacity(server: Server) -> float:
+    """Requests a second at full concurrency."""
+    load = "closed:concurrency=64,in=64,out=32,warmup=2s,d=10s"
+    command = [*PROFILE, "load", server.url, "--load", load, "--json", "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return float(json.loads(done.stdout)["requests_per_s"])
+
+
+HEADER = f"{'injected':<32} {'expected':<12} {'verdict':<34} conf  evidence"
+
+
+def line(row: Row, d: dict[str, Any]) -> str:
+    v = d["verdict"]
+    found = _outcome(d) + (f" / {v['sub_cause']}" if v["sub_cause"] else "")
+    fired = ", ".join(f["rule"] for f in d["findings"] if f["state"] == "fires")
+    broken = ", ".join(p["id"] for p in d["prechecks"] if p["state"] == "fires")
+    gains = " ".join(f"{k}={g['mid']:.2f}" for k, g in v["gain_vector"].items() if g["mid"] >= 1.1)
+    said = " ".join(x for x in (fired, broken) if x) or "-"
+    return f"{row.name:<32} {row.expected:<12} {found:<34} {v['confidence']:<5} {said} | {gains}"
+
+
+def as_expected(row: Row, d: dict[str, Any]) -> bool:
+    v = d["verdict"]
+    if row.expected == "abstains":
+        by_name = {v["class"], v["runner_up"]} & set(row.never)
+        return v["abstained"] and not by_name and d["next_measurement"] is not None
+    if row.expected == "withheld":
+        return v["withheld"] and any(
+            p["id"] == "client_bound" and p["state"] == "fires" for p in d["prechecks"]
+        )
+    return _outcome(d) == row.expected and (
+        row.sub_cause is None or v["sub_cause"] == row.sub_cause
+    )
+
+
+def run_table(
+    command: Sequence[str],
+    servers: dict[str, tuple[str, ...]],
+    rows: Sequence[Row],
+    *,
+    env: dict[str, str] | None,
+    folder: Path,
+    warm: str,
+) -> list[str]:
+    """Judge every row on its server, print the table, and name the rows that came out otherwise."""
+    lines, wrong = [], []
+    for name, flags in servers.items():
+        server = Server((*command, *flags), env, folder / f"{name}.log")
+        try:
+            subprocess.run(
+                [*PROFILE, "load", server.url, "--load", warm, "-q"],
+                capture_output=True,
+                check=False,
+            )
+            for row in (r for r in rows if r.server == name):
+                load = row.load
+                if "{overload}" in load:
+                    load = load.format(overload=f"{1.5 * capacity(server):.1f}")
+                with trapped(row.trap, server) as load_url:
+                    d = attach(server, row, load, load_url, folder / row.name.replace(" ", "-"))
+                lines.append(line(row, d))
+                print(lines[-1], flush=True)
+                if not as_expected(row, d):
+                    wrong.append(row.name)
+        finally:
+            server.stop()
+    print("\n".join(["", HEADER, *lines]))
+    return wrong
