@@ -86,16 +86,22 @@ _FLAG = re.compile(r"--?[A-Za-z]")
 _REDIRECTION = re.compile(r"(?<=\s)[0-2&]?>{1,2}&?\s*[^\s;|&]+")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
-_SECRET_NAME = r"(?:[\w.-]*[_.-])?(?:api[_-]?key|key|token|password|passwd|secret|credentials?)"  # noqa: S105
+# The length is bounded because log lines of unknown origin are searched with it too.
+_SECRET_NAME = r"(?:[\w.-]{0,100}[_.-])?(?:api[_-]?key|key|token|password|passwd|secret|credentials?)"  # noqa: S105
 _SECRET = re.compile(_SECRET_NAME + "$", re.IGNORECASE)
 _SECRETS_IN_TEXT = (
     # "api_key": "…" inside JSON
     (re.compile(rf'("{_SECRET_NAME}"\s*:\s*)"[^"]*"', re.I), rf'\1"{REDACTED}"'),
+    # 'api_key': '…' and 'api_key': ['…'] inside what Python prints
+    (
+        re.compile(rf"""('{_SECRET_NAME}'\s*:\s*)(?:\[[^\]]*\]|'[^']*'|"[^"]*")""", re.I),
+        rf"\1'{REDACTED}'",
+    ),
     # --api-key … and NAME_TOKEN=… inside a shell's text
     (
         re.compile(
             rf"((?<!\w)(?:--{_SECRET_NAME}[=\s]\s*|{_SECRET_NAME}=))"
-            r"""('[^']*'|"[^"]*"|\S+)""",
+            r"""('[^']*'|"[^"]*"|\[[^\]]*\]|\S+)""",
             re.I,
         ),
         rf"\1{REDACTED}",
@@ -184,6 +190,16 @@ def redact(cmd: Sequence[str]) -> list[str]:
         else:
             safe.append(_scrub(word))
     return safe
+
+
+def redact_text(text: str) -> str:
+    """Free text, such as a log line, with every secret that can be told replaced by `<redacted>`."""
+    return _scrub(text)
+
+
+def is_secret(name: str) -> bool:
+    """Is this the name of a setting or variable whose value is a secret?"""
+    return bool(_SECRET.fullmatch(name))
 
 
 def is_wrapper(cmd: Sequence[str]) -> bool:

@@ -140,6 +140,26 @@ _TABLES = (
         ),
     ),
     Table(
+        "steps",
+        "one iteration of an engine: what it batched and how long it took",
+        (
+            Column("t_ns", "int64", "ns", "when it began; as fine as its source tells, a log to the second"),
+            Column("engine", "dictionary", None, "engine kind"),
+            Column("node", "dictionary", None, "host that recorded the row"),
+            Column("replica", "dictionary", None, "engine instance"),
+            Column("kind", "dictionary", None, "prefill, decode or mixed"),
+            Column("prefill_requests_count", "int64", "count", "requests whose prompt it worked on"),
+            Column("prefill_tokens", "int64", "tokens", "prompt tokens that it computed"),
+            Column("decode_requests_count", "int64", "count", "requests that it decoded for"),
+            Column("decode_tokens", "int64", "tokens", "tokens it decoded, those speculated included"),
+            Column("context_tokens", "int64", "tokens", "cached tokens that its attention read"),
+            Column("host_s", "float64", "s", "time of the host on it"),
+            Column("device_s", "float64", "s", "time of the device on it"),
+            Column("elapsed_s", "float64", "s", "as the engine tells; less than the step with async scheduling"),
+            Column("source", "dictionary", None, "log, trace or emulated"),
+        ),
+    ),
+    Table(
         "events",
         "something that happened at an instant and means something",
         (

@@ -6,9 +6,16 @@ WITH s AS (
   SELECT
     max(try_cast(value AS DOUBLE)) FILTER (key IN ('max_num_seqs', 'max_running_requests', 'max_batch_size', 'parallel')) AS cap,
     max(try_cast(value AS DOUBLE)) FILTER (key IN ('max_num_batched_tokens', 'chunked_prefill_size', 'max_num_tokens')) AS budget,
+    max(try_cast(value AS DOUBLE)) FILTER (key IN ('kv_cache_tokens', 'kv_cache_size_tokens')) AS kv_tokens,
     max(try_cast(value AS DOUBLE)) FILTER (key = 'num_gpu_blocks_override') AS blocks_override,
     max(try_cast(value AS DOUBLE)) FILTER (key = 'num_gpu_blocks') AS blocks,
-    max(try_cast(value AS DOUBLE)) FILTER (key IN ('block_size', 'page_size')) AS block_size
+    max(try_cast(value AS DOUBLE)) FILTER (key IN ('block_size', 'page_size')) AS block_size,
+    any_value(upper(value)) FILTER (key = 'cudagraph_mode') AS graph_mode,
+    bool_or(lower(value) = 'true') FILTER (key IN ('enforce_eager', 'disable_cuda_graph', 'disable_decode_cuda_graph')) AS graphs_off,
+    bool_or(lower(value) = 'true') FILTER (key = 'enable_chunked_prefill') AS chunked,
+    max(try_cast(value AS DOUBLE)) FILTER (key = 'chunked_prefill_size') AS chunk,
+    bool_or(lower(value) = 'true') FILTER (key = 'enable_prefix_caching') AS prefix_on,
+    bool_or(lower(value) = 'true') FILTER (key = 'disable_radix_cache') AS prefix_off
   FROM setting_latest
 ), plateau AS (
   SELECT max(running) AS cap
@@ -20,11 +27,20 @@ SELECT
   coalesce(s.cap, plateau.cap) AS max_num_seqs_count,
   CASE WHEN s.cap IS NOT NULL THEN 'setting' WHEN plateau.cap IS NOT NULL THEN 'plateau' END AS max_num_seqs_origin,
   s.budget AS token_budget_tokens,
-  coalesce(s.blocks, s.blocks_override) * s.block_size AS kv_capacity_tokens
+  coalesce(s.kv_tokens, coalesce(s.blocks, s.blocks_override) * s.block_size) AS kv_capacity_tokens,
+  -- the mode as resolved says more than the flag: graphs may be off without --enforce-eager
+  CASE coalesce(s.graph_mode <> 'NONE' AND NOT coalesce(s.graphs_off, false), NOT s.graphs_off)
+    WHEN true THEN 'yes' WHEN false THEN 'no' END AS graphs_enabled,
+  CASE coalesce(s.chunked, s.chunk > 0) WHEN true THEN 'yes' WHEN false THEN 'no' END AS chunked_prefill_enabled,
+  CASE coalesce(s.prefix_on, NOT s.prefix_off) WHEN true THEN 'yes' WHEN false THEN 'no' END AS prefix_caching_enabled
 FROM s LEFT JOIN plateau ON true
-WHERE coalesce(s.cap, plateau.cap, s.budget, coalesce(s.blocks, s.blocks_override) * s.block_size) IS NOT NULL;
+WHERE coalesce(s.cap, plateau.cap, s.budget, s.kv_tokens, coalesce(s.blocks, s.blocks_override) * s.block_size) IS NOT NULL
+  OR graphs_enabled IS NOT NULL OR chunked_prefill_enabled IS NOT NULL OR prefix_caching_enabled IS NOT NULL;
 COMMENT ON TABLE engine_limits IS 'The limits that the scheduler works under, from settings; where the batch cap is unknown it is read off the plateau that running requests never exceed while others wait.';
 COMMENT ON COLUMN engine_limits.max_num_seqs_count IS '[count] requests that may run at once (vLLM --max-num-seqs)';
 COMMENT ON COLUMN engine_limits.max_num_seqs_origin IS 'setting, or plateau: inferred from the running gauge';
 COMMENT ON COLUMN engine_limits.token_budget_tokens IS '[tokens] tokens a step (vLLM --max-num-batched-tokens)';
-COMMENT ON COLUMN engine_limits.kv_capacity_tokens IS '[tokens] KV blocks times block size';
+COMMENT ON COLUMN engine_limits.kv_capacity_tokens IS '[tokens] whose keys and values fit: as the engine logs it, else KV blocks times block size';
+COMMENT ON COLUMN engine_limits.graphs_enabled IS 'yes or no: CUDA graphs for decode; NULL where the engine does not tell';
+COMMENT ON COLUMN engine_limits.chunked_prefill_enabled IS 'yes or no: prompts may be split over steps; NULL where the engine does not tell';
+COMMENT ON COLUMN engine_limits.prefix_caching_enabled IS 'yes or no: prompts reuse the KV cache of earlier ones; NULL where the engine does not tell';
