@@ -87,7 +87,9 @@ _REDIRECTION = re.compile(r"(?<=\s)[0-2&]?>{1,2}&?\s*[^\s;|&]+")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 # The length is bounded because log lines of unknown origin are searched with it too.
-_SECRET_NAME = r"(?:[\w.-]{0,100}[_.-])?(?:api[_-]?key|key|token|password|passwd|secret|credentials?)"  # noqa: S105
+_SECRET_NAME = (
+    r"(?:[\w.-]{0,100}[_.-])?(?:api[_-]?key|key|token|password|passwd|secret|credentials?)"  # noqa: S105
+)
 _SECRET = re.compile(_SECRET_NAME + "$", re.IGNORECASE)
 _SECRETS_IN_TEXT = (
     # "api_key": "…" inside JSON
