@@ -58,7 +58,7 @@ class Gain:
 
 
 def ordered(values: list[float]) -> Gain:
-    """The smallest, the middle engine's and the largest of the gains of three engines."""
+    """The smallest, the middle and the largest of the gains of three engines."""
     a = sorted(values)
     return Gain(a[0], a[len(a) // 2], a[-1])
 

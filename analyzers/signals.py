@@ -54,13 +54,17 @@ def _row_signals(view: str, level: int, row: dict[str, Any]) -> list[Signal]:
             signals.append(
                 Signal(
                     value=float(value),
-                    low=row.get(f"low_{name}"),
-                    high=row.get(f"high_{name}"),
+                    low=_finite(row.get(f"low_{name}")),
+                    high=_finite(row.get(f"high_{name}")),
                     unit=unit_of(name),
                     **common,
                 )
             )
     return signals
+
+
+def _finite(bound: float | None) -> float | None:
+    return bound if bound is not None and math.isfinite(bound) else None
 
 
 def unit_of(name: str) -> str:

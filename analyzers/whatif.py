@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 UNLIMITED = 1e9
 _MAX_MIX = 0.98  # the share of engine time that prefill may take before decode never ends
@@ -185,6 +186,7 @@ def _budget_capacity(engine: Engine, load: Load) -> float:
     return engine.token_budget / (tokens * full) if full > 0 else math.inf
 
 
+@lru_cache(maxsize=4096)
 def solve(engine: Engine, load: Load) -> Outcome:
     """The fixed point of an engine under a load.
 

@@ -197,9 +197,11 @@ def emulate(
         num_gpu_blocks=limits.num_blocks, block_size=limits.block_size,
     )  # fmt: skip
     build.event("load_mode", "open")
-    build.counter(
-        "client_run_wait_s", {t: max(0.0, t) * run_wait_ratio for t in scrapes}, engine=""
-    )
+    tokens_out = sorted(at for ends in emissions.values() for at in ends)
+    build.counter("generation_tokens", {t: bisect.bisect_right(tokens_out, t) for t in scrapes})
+    build.counter("preemptions_count", dict.fromkeys(scrapes, 0))
+    for signal, ratio in (("client_cpu_s", 0.1), ("client_run_wait_s", run_wait_ratio)):
+        build.counter(signal, {t: max(0.0, t) * ratio for t in scrapes}, engine="")
     return build
 
 
@@ -254,3 +256,9 @@ def one_row(build: Build) -> Build:
 @pytest.fixture
 def emulated(build: Build) -> Callable[..., Build]:
     return lambda **world: emulate(build, **world)
+
+
+@pytest.fixture(scope="session")
+def emulated_at() -> Callable[..., Build]:
+    """As `emulated`, for a run that several tests share."""
+    return lambda path, **world: emulate(Build(path), **world)
