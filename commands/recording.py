@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
+from .history import history_options, history_plan
 from .options import (
     FORMATS,
     GUARDS,
@@ -25,6 +26,7 @@ from .options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..collector.history import HistoryPlan
     from ..collector.session import Plan, Recorded
 
 
@@ -35,6 +37,7 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--force", is_flag=True, help="Replace a run that is already there."),
         click.option("-d", "--duration", type=SECONDS, help="How long to measure, e.g. 90s."),
         click.option("--load", "load_text", metavar="SPEC", help="Send a load, as `profile load -h` says."),
+        click.option("--load-url", metavar="URL", help="Send it there instead, e.g. to a gateway in front."),
         click.option("--warmup", type=SECONDS, help="Leave out the load's first seconds."),
         click.option("--seed", type=int, help="Seed of the load's arrivals and lengths."),
         TARGET,
@@ -94,29 +97,41 @@ def run_command(command: tuple[str, ...], **options: Any) -> int:
     "--url",
     "urls",
     multiple=True,
-    required=True,
     help="Address of a server that runs, e.g. http://127.0.0.1:8000; may be repeated.",
 )
+@history_options
 def attach_command(urls: tuple[str, ...], **options: Any) -> int:
     """Measure what already runs; sends no request of its own unless --load says so.
 
     \b
     profile attach --url http://127.0.0.1:8000 -d 60s
+    profile attach --prometheus http://prometheus:9090 --since 30m --match '{job="vllm"}'
     """  # noqa: D301
     from ..collector.session import split_urls
 
+    past = history_plan(options, urls, (lambda line: None) if options["quiet"] else _say)
+    if past is not None:
+        from ..collector.history import record_history
+
+        return _judge(options, asyncio.run(_interruptible(record_history, past)))
     if options["duration"] is None and options["load_text"] is None:
         click.echo("recording until Ctrl-C; -d sets a duration", err=True)
     return _record(options, command=(), urls=split_urls(urls))
 
 
 def _record(options: dict[str, Any], *, command: tuple[str, ...], urls: tuple[str, ...]) -> int:
-    from ..analyzers.diagnose import diagnose
     from ..collector.session import record
 
     plan = _plan(options, command, urls)
     recorded = asyncio.run(_interruptible(record, plan))
     _tell(plan, recorded)
+    return _judge(options, recorded)
+
+
+def _judge(options: dict[str, Any], recorded: Recorded) -> int:
+    """Diagnose what was recorded, keep and show it; the exit code."""
+    from ..analyzers.diagnose import diagnose  # only now: DuckDB's memory is no part of watching
+
     diagnosis = diagnose(recorded.run_dir)
     for problem in save(diagnosis, recorded.run_dir):
         click.echo(f"profile: {problem}", err=True)
@@ -147,6 +162,7 @@ def _plan(options: dict[str, Any], command: tuple[str, ...], urls: tuple[str, ..
         duration_s=options["duration"],
         load=spec,
         load_text=text,
+        load_url=options["load_url"],
         target=target,
         guards=guards,
         model=options["model"],
@@ -166,8 +182,10 @@ def _load_spec(options: dict[str, Any]) -> tuple[Any, str | None]:
     """The load with -d, --warmup and --seed worked into it."""
     text = options["load_text"]
     if text is None:
-        if options["warmup"] is not None or options["seed"] is not None:
-            raise UsageError("--warmup and --seed belong to a load: give --load as well")
+        if any(options.get(o) is not None for o in ("warmup", "seed", "load_url")):
+            raise UsageError(
+                "--warmup, --seed and --load-url belong to a load: give --load as well"
+            )
         return None, None
     from ..collector.load.spec import parse_load
 
@@ -179,7 +197,7 @@ def _load_spec(options: dict[str, Any]) -> tuple[Any, str | None]:
     return parse_load(text), text
 
 
-async def _interruptible(record: Callable[..., Any], plan: Plan) -> Recorded:
+async def _interruptible(record: Callable[..., Any], plan: Plan | HistoryPlan) -> Recorded:
     """Run with the first Ctrl-C (or SIGTERM) as a request to end and keep; the second one kills."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

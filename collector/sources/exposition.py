@@ -155,6 +155,11 @@ def detect_engine(names: Iterable[str]) -> str:
     return ""
 
 
+def engine_prefixes() -> dict[str, tuple[str, ...]]:
+    """Engine kind → what its own metric names begin with, in the order of `detect_engine`."""
+    return dict(_ENGINE_PREFIXES)
+
+
 def _declare(line: str, families: dict[str, Family], members: dict[str, Family]) -> None:
     """Take note of a TYPE line; every other comment says nothing that is kept."""
     words = line.split()

@@ -1,0 +1,70 @@
+-- requires: run_window counter_deltas histogram_totals samples
+-- grain: one row
+-- signals: level 1
+CREATE TABLE engine_load AS
+WITH states AS (
+  SELECT
+    replica, t_ns,
+    sum(value) FILTER (signal = 'engine_running_count') AS running,
+    sum(value) FILTER (signal = 'engine_waiting_count') AS waiting
+  FROM samples, run_window w
+  WHERE signal IN ('engine_running_count', 'engine_waiting_count') AND t_ns BETWEEN w.start_ns AND w.end_ns
+    AND coalesce(labels NOT LIKE '%"from":"log"%', true)
+  GROUP BY replica, t_ns
+), replicas AS (
+  SELECT
+    replica, avg(running) AS running, avg(waiting) AS waiting, max(running + waiting) AS busiest,
+    arg_max(running + waiting, t_ns) - arg_min(running + waiting, t_ns) AS growth
+  FROM states GROUP BY replica
+), served AS (
+  SELECT DISTINCT replica FROM counter_deltas
+  WHERE signal IN ('requests_finished_count', 'generation_tokens') AND delta > 0
+), fleet AS (
+  -- an idle replica is no part of what serves: it would make the others look idle
+  SELECT
+    count(*) AS replicas, sum(growth) AS growth, avg(running) AS running, avg(waiting) AS waiting
+  FROM replicas WHERE busiest > 0 OR replica IN (SELECT replica FROM served)
+), counted AS (
+  SELECT
+    sum(delta) FILTER (signal = 'requests_finished_count') AS finished,
+    sum(delta) FILTER (signal = 'prompt_tokens') AS prompt_tokens,
+    sum(delta) FILTER (signal = 'generation_tokens') AS generation_tokens
+  FROM counter_deltas
+), observed AS (
+  SELECT
+    sum(observations) FILTER (signal = 'e2e_s') AS finished,
+    sum(total) FILTER (signal = 'request_prompt_tokens')
+      / nullif(sum(observations) FILTER (signal = 'request_prompt_tokens'), 0) AS prompt_mean,
+    sum(total) FILTER (signal = 'request_generation_tokens')
+      / nullif(sum(observations) FILTER (signal = 'request_generation_tokens'), 0) AS answer_mean,
+    sum(total) FILTER (signal = 'inference_s') AS running_s,
+    sum(total) FILTER (signal = 'queue_s') AS waiting_s
+  FROM histogram_totals
+), f AS (
+  SELECT coalesce(counted.finished, observed.finished) AS finished FROM counted, observed
+)
+SELECT
+  f.finished AS n,
+  f.finished AS engine_finished_count,
+  fleet.replicas::DOUBLE AS engine_replicas_count,
+  (f.finished + fleet.growth) / nullif(w.duration_s, 0) AS engine_offered_rate_per_s,
+  f.finished / nullif(w.duration_s, 0) AS engine_completed_rate_per_s,
+  coalesce(observed.prompt_mean, counted.prompt_tokens / nullif(f.finished, 0)) AS engine_input_mean_tokens,
+  coalesce(observed.answer_mean, counted.generation_tokens / nullif(f.finished, 0)) AS engine_output_mean_tokens,
+  coalesce(observed.running_s / nullif(w.duration_s * fleet.replicas, 0), fleet.running) AS engine_running_mean_count,
+  coalesce(observed.waiting_s / nullif(w.duration_s * fleet.replicas, 0), fleet.waiting) AS engine_waiting_mean_count,
+  w.duration_s AS engine_duration_s,
+  (SELECT (max(t_ns) - min(t_ns)) / 1e9 FROM samples WHERE engine <> '') AS engine_observed_s
+FROM f, fleet, counted, observed, run_window w
+WHERE f.finished IS NOT NULL AND fleet.replicas > 0;
+COMMENT ON TABLE engine_load IS 'What was offered to the engines and came back, from their own metrics alone: for a run without a load generator. Beside one it is a check, in which the drain after the last arrival counts too.';
+COMMENT ON COLUMN engine_load.engine_finished_count IS '[count] requests that finished in the window, for whatever reason';
+COMMENT ON COLUMN engine_load.engine_replicas_count IS '[count] engines that served in the window';
+COMMENT ON COLUMN engine_load.engine_offered_rate_per_s IS '[1/s] arrivals at all engines, by flow balance: finished requests plus the growth of those running and waiting; NULL without these gauges';
+COMMENT ON COLUMN engine_load.engine_completed_rate_per_s IS '[1/s] finished requests of all engines';
+COMMENT ON COLUMN engine_load.engine_input_mean_tokens IS '[tokens] mean prompt of a finished request; from the token counter where the engine has no such histogram';
+COMMENT ON COLUMN engine_load.engine_output_mean_tokens IS '[tokens] mean answer of a finished request; from the token counter where the engine has no such histogram';
+COMMENT ON COLUMN engine_load.engine_running_mean_count IS '[count] mean requests in the batch of one engine, by Little''s law on its phase sums, else from the gauge';
+COMMENT ON COLUMN engine_load.engine_waiting_mean_count IS '[count] mean requests queued in one engine, likewise';
+COMMENT ON COLUMN engine_load.engine_duration_s IS '[s] the span that is judged';
+COMMENT ON COLUMN engine_load.engine_observed_s IS '[s] first to last scrape, with what is idle before and after';
