@@ -77,8 +77,13 @@ def run(argv: list[str] | None = None) -> int:
         result: Any = cli.main(args=argv, prog_name="profile", standalone_mode=False)
     except click.exceptions.Abort:
         return 130
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "profile"
+        click.echo(f"{path}: {' '.join(error.format_message().split())} (see {path} -h)", err=True)
         return error.exit_code
     except WhyboundError as error:
         if shown:

@@ -29,7 +29,9 @@ LOAD = "poisson:rate=5,in=64,out=48,d=12s,warmup=1s,seed=7"
     "-o", "--output", type=click.Path(path_type=Path), help="Keep the two runs in this folder."
 )
 @click.option("--force", is_flag=True, help="Replace runs that are already there.")
-@click.option("--format", "form", type=FORMATS, default="text", show_default=True)
+@click.option(
+    "--format", "form", type=FORMATS, default="text", show_default=True, help="How to show it."
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def demo_command(output: Path | None, force: bool, form: str, as_json: bool, quiet: bool) -> None:
@@ -65,7 +67,9 @@ def _loop(folder: Path, force: bool, say: Callable[[str], None]) -> Diagnosis:
     from ..collector.store import open_run
 
     say("the engine of this demo is emulated: no GPU, no model, the same scheduler")
-    say(f"1/4 measuring a server with --max-num-seqs {CAP} under {LOAD.split(',', maxsplit=1)[0]} requests/s …")
+    say(
+        f"1/4 measuring a server with --max-num-seqs {CAP} under {LOAD.split(',', maxsplit=1)[0]} requests/s …"
+    )
     before = _record(folder / "before", CAP, force)
     diagnosis = diagnose(before)
     lever, value = _best(diagnosis)

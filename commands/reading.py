@@ -25,7 +25,9 @@ SELECT * FROM (
 @_RUN
 @TARGET
 @GUARDS
-@click.option("--format", "form", type=FORMATS, default="text", show_default=True)
+@click.option(
+    "--format", "form", type=FORMATS, default="text", show_default=True, help="How to show it."
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
     "--save/--no-save",
@@ -48,7 +50,9 @@ def diagnose_command(
 
 @click.command("report")
 @_RUN
-@click.option("--format", "form", type=FORMATS, default="html", show_default=True)
+@click.option(
+    "--format", "form", type=FORMATS, default="html", show_default=True, help="How to show it."
+)
 @click.option(
     "-o",
     "--output",
@@ -83,6 +87,7 @@ def report_command(run: Path, form: str, output: Path | None) -> None:
     type=click.Choice(["table", "csv", "json"]),
     default="table",
     show_default=True,
+    help="How to show it; JSON is one object a line.",
 )
 def sql_command(run: Path, query: str | None, form: str) -> None:
     """Query a run's tables and views in DuckDB; without a query, list them.

@@ -44,7 +44,7 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
         GUARDS,
         click.option("--model", help="Served model name [the first of /v1/models]."),
         click.option("--interval", type=SECONDS, default=1.0, show_default="1s", help="Between two scrapes."),
-        click.option("--format", "form", type=FORMATS, default="text", show_default=True),
+        click.option("--format", "form", type=FORMATS, default="text", show_default=True, help="How to show it."),
         click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
     ]  # fmt: skip
