@@ -100,13 +100,12 @@ def sql_command(run: Path, query: str | None, form: str) -> None:
     from ..analyzers.database import open_database
     from ..collector.store import open_run
 
-    con = open_database(open_run(run))
     try:
-        statements = con.extract_statements(query or _CONTENTS)
+        statements = duckdb.connect().extract_statements(query or _CONTENTS)
         # COPY could write into the folder of the run's own tables, and EXPLAIN ANALYZE runs what it is given
         if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
             raise UsageError("QUERY must be one SELECT (or DESCRIBE, SHOW, SUMMARIZE)")
-        relation = con.sql(query or _CONTENTS)
+        relation = open_database(open_run(run), documented=True).sql(query or _CONTENTS)
         if form == "table":
             relation.show(max_rows=1000, max_width=None if sys.stdout.isatty() else 200)
             return

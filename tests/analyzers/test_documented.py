@@ -23,7 +23,7 @@ def catalogue(tmp_path_factory):
 
     path = tmp_path_factory.mktemp("documented") / "run"
     create_run(path, force=False)
-    con = open_database(open_run(path))
+    con = open_database(open_run(path), documented=True)
     columns = con.execute(
         "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal"
     ).fetchall()
