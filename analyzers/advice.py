@@ -10,7 +10,7 @@ from ..rules.effects import applied
 from ..rules.evaluate import helps, lever_conditions
 from ..rules.model import PARAMS, Amdahl, Gain, LeverAdvice
 from .counterfactual import gain as model_gain
-from .verdict import question
+from .verdict import engines_for, question
 from .whatif import UNLIMITED, Engine, Load
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _modelled(
     ask = question(target.metric, target.statistic)
     value: float | None = None
     gains: list[list[float]] = []
-    for engine in fit.engines:
+    for engine in engines_for(ask, fit, facts):
         changed = _changed(effect, label, engine, fit.load)
         if changed is None:
             return None, None

@@ -9,7 +9,7 @@ not the path → queueing. Else the class of the best resource. What request-lev
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .counterfactual import Gain, Policy, Question, axis_engines, best_policy, gain, ordered
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ..rules.model import Class
     from .fit import Fit
+    from .whatif import Engine
 
 NO_ACTION = 1.15
 POLICY = 1.3
@@ -52,13 +53,24 @@ class Label:
     reason: str = ""
 
 
+def engines_for(ask: Question, fit: Fit, facts: Mapping[str, float]) -> tuple[Engine, ...]:
+    """The fitted engines behind the path that the metric sees.
+
+    A proxy that holds chunks back delays the first token by what it takes off the gaps, and not the end.
+    """
+    first = facts.get("network_ttft_s")
+    if ask.metric != "ttft" or first is None:
+        return fit.engines
+    return tuple(replace(engine, path_s=max(0.0, first)) for engine in fit.engines)
+
+
 def gain_vector(
     ask: Question, fit: Fit, facts: Mapping[str, float]
 ) -> tuple[dict[str, Gain], Policy | None]:
     """Every axis that can be computed, over the three fitted engines, and the middle one's best policy."""
     values: dict[str, list[float]] = {}
     policy: Policy | None = None
-    for i, engine in enumerate(fit.engines):
+    for i, engine in enumerate(engines_for(ask, fit, facts)):
         base = (engine, fit.load)
         for axis, changed in axis_engines(engine, fit.load).items():
             values.setdefault(axis, []).append(gain(ask, base, changed, facts))

@@ -224,3 +224,16 @@ def test_what_is_not_a_run_is_said(tmp_path):
         diagnose(tmp_path)
     with pytest.raises(WhyboundError, match="does not exist"):
         diagnose(tmp_path / "nowhere")
+
+
+def test_a_proxy_that_holds_the_stream_back_is_network_for_ttft(emulated):
+    """The end comes in time, the first token only with it: end-to-end shows nothing of such a path."""
+    build = emulated(rate=1, n=60)
+    for row in build.rows["requests"]:
+        row["first_token_ns"], row["client_ttft_s"] = row["end_ns"], row["client_e2e_s"]
+        row["chunk_gap_s"] = [0.0] * len(row["chunk_gap_s"])
+    build.run()
+    found = diagnose(build.path, "mean ttft")
+    assert (found.verdict.class_, found.verdict.sub_cause) == ("network", "client or proxy")
+    assert found.verdict.gain_vector["path_half"]["mid"] > 1.7
+    assert {"client_or_proxy_path", "proxy_buffers_stream"} <= fired(found)
