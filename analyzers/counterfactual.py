@@ -24,7 +24,7 @@ TRADED = 0.7
 """Part of the best gain, in logarithm, that the mildest acceptable token budget must keep."""
 
 BUNCHED = 0.2
-"""Share of gaps far below the engine's own above which tokens are said to come in bunches."""
+"""Share of tokens that came together with another above which they are said to come in bunches."""
 
 BUNCHED_OVER = 1.5
 """Times the engine's modelled gap that the client must see before the rest is called bunching."""
@@ -118,8 +118,9 @@ def _gap(
 ) -> float:
     """A quantile of the gaps between tokens, tied to what the client saw.
 
-    What it saw above the engine's own gap is bunching, by the front end or on the path, in proportion to
-    the time that each takes from a request; without bunched gaps it is a constant that nothing removes.
+    What it saw above the engine's own gap is bunching: by the front end where the server itself reports
+    first tokens late, on the path where only the client does. Without bunched tokens it is a constant that
+    nothing removes.
     """
     (world, outcome), (old, before) = new, base
     engine_now, engine_then = itl_at(*world, outcome, quantile), itl_at(*old, before, quantile)
@@ -127,12 +128,13 @@ def _gap(
     if seen is None or seen <= BUNCHED_OVER * engine_then:
         return engine_now * (seen / engine_then if seen and engine_then > 0 else 1.0)
     excess = seen - engine_then
-    if facts.get("bunched_gaps_ratio", 0.0) < BUNCHED:
+    if facts.get("bunched_tokens_ratio", 0.0) < BUNCHED:
         return engine_now + excess
-    outside = before.front_end_s + before.path_s
-    if outside <= 0:
-        return engine_now + excess
-    return engine_now + excess * (outcome.front_end_s + outcome.path_s) / outside
+    held = "front_end_s"
+    if facts.get("network_ttft_s", 0.0) > facts.get("front_end_ttft_work_mean_s", 0.0):
+        held = "path_s"
+    then, now = getattr(before, held), getattr(outcome, held)
+    return engine_now + excess * (now / then if then > 0 else 1.0)
 
 
 def gain(ask: Question, base: World, new: World, facts: Mapping[str, float]) -> float:
@@ -183,7 +185,9 @@ def policies(engine: Engine, load: Load, *, lower_budget: bool) -> list[Policy]:
         for power in range(1, 7):
             cap = engine.max_num_seqs * 2.0**power
             if cap <= min(room, 4096):
-                found.append(Policy("batch cap", cap, replace(engine, max_num_seqs=cap), "batch cap"))
+                found.append(
+                    Policy("batch cap", cap, replace(engine, max_num_seqs=cap), "batch cap")
+                )
     for budget in _budgets(engine, load, lower_budget):
         changed = replace(engine, token_budget=budget)
         cause = "prefill blocking decode" if lower_budget else "token budget"

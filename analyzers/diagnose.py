@@ -14,6 +14,7 @@ from ..rules.model import Diagnosis, Evidence, Finding, PrecheckResult, Rule, Si
 from .advice import rank_levers
 from .budget import ceilings, time_budget
 from .counterfactual import MEASURED, PARTS, tied
+from .coverage import level_one, missing_lines
 from .database import open_database
 from .fit import Fit, fit
 from .goal import measured_target
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import duckdb
-
-UNFINISHED = 0.02
-"""Share of requests cut off by the end above which the means are said to be lower bounds."""
 
 METRICS = ("ttft", "itl", "e2e", "throughput")
 
@@ -103,7 +101,7 @@ def diagnose_open(
     )
     if goal.met:
         levers = []
-    missing = _missing(run, facts, model) + not_shown
+    missing = missing_lines(run, facts, model) + not_shown
     return Diagnosis(
         run=_identity(run, con, time.monotonic() - started),
         target=goal,
@@ -115,7 +113,7 @@ def diagnose_open(
         levers=levers,
         next_measurement=next_measurement(verdict, prechecks, run.manifest, missing),
         exhibits=exhibits(con, budget, by_name) | tail_phases(con, spec),
-        coverage={"levels": {"1": _level_one(facts), "2": 0.0, "3": 0.0}, "missing": missing},
+        coverage={"levels": {"1": level_one(facts), "2": 0.0, "3": 0.0}, "missing": missing},
         scorecard=_scorecard(run, con),
     )
 
@@ -270,59 +268,6 @@ def _told(
 ) -> Verdict:
     verdict.says = sentence(verdict, label, goal, facts, prechecks, missing)
     return verdict
-
-
-def _level_one(facts: Mapping[str, float]) -> float:
-    wanted = (
-        "client_ttft_mean_s", "client_itl_mean_s", "server_queue_mean_s", "server_prefill_mean_s",
-        "server_decode_mean_s", "server_front_end_mean_s", "network_e2e_s", "running_mean_count",
-    )  # fmt: skip
-    return sum(name in facts for name in wanted) / len(wanted)
-
-
-def _missing(run: Run, facts: Mapping[str, float], model: Fit | None) -> list[str]:
-    lines = []
-    if "client_ttft_mean_s" not in facts:
-        lines.append("client latencies: no load generator ran")
-    if "offered_rate_per_s" not in facts:
-        lines += _load_assumed(facts, model)
-    if "server_queue_mean_s" not in facts:
-        lines.append("queue and phases: the engine's metrics hold no such histograms")
-    if facts.get("unfinished_ratio", 0.0) > UNFINISHED:
-        lines.append(
-            f"{facts['unfinished_ratio']:.0%} of the requests did not end in the run: latencies are those of"
-            " the ones that did, a lower bound"
-        )
-    if model is not None:
-        lines += [f"cost model: {m} unknown" for m in model.missing]
-    for source, why in (run.manifest.get("not_collected") or {}).items():
-        lines.append(f"{source}: {why}")
-    for table, count in (run.losses.get("dropped") or {}).items():
-        if count:
-            lines.append(f"{table}: {count} rows dropped")
-    lines.append("timeline and kernels (levels 2 and 3): not recorded")
-    return lines
-
-
-def _load_assumed(facts: Mapping[str, float], model: Fit | None) -> list[str]:
-    """What the engines' counters cannot tell of the load, and what is assumed instead."""
-    lines = []
-    if model is not None:
-        lines.append(
-            f"load mode: unknown, treated as an open loop of Poisson arrivals at {model.load.rate:.3g}/s,"
-            " from the engine's own counters"
-        )
-    engines = facts.get("engine_replicas_count", 1.0)
-    if engines > 1:
-        lines.append(
-            f"routing: {engines:.0f} engines are judged as their mean, skew between them is not seen"
-        )
-    judged, observed = facts.get("engine_duration_s"), facts.get("engine_observed_s")
-    if judged is not None and observed and judged < 0.9 * observed:
-        lines.append(
-            f"idle time: {judged:.0f} of {observed:.0f} s are judged, before and after nothing was served"
-        )
-    return lines
 
 
 def _identity(run: Run, con: duckdb.DuckDBPyConnection, took_s: float) -> dict[str, Any]:

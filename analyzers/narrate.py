@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from ..rules.model import BudgetItem, NextMeasurement, PrecheckResult, Signal, Target, Verdict
@@ -46,6 +47,12 @@ def sentence(
         return (
             f"Network: {seconds(facts.get('network_ttft_s', 0.0))} of the time to first token and"
             f" {seconds(facts.get('network_e2e_s', 0.0))} of the end-to-end lie outside the server."
+        )
+    if verdict.class_ == "launch" and target.metric in ("itl", "tpot"):
+        return (
+            f"Launch: the front end holds tokens back. {facts.get('bunched_tokens_ratio', float('nan')):.0%} of them"
+            " reach the client together with another, and first tokens leave the server"
+            f" {seconds(facts.get('front_end_ttft_work_mean_s', 0.0))} after the engine had them."
         )
     if verdict.class_ == "launch":
         return (
@@ -127,20 +134,24 @@ def next_measurement(
     )
 
 
+def _attach(manifest: Mapping[str, Any], load: str, more: str) -> str:
+    """A line to paste; what comes from the run is quoted for the shell."""
+    url = shlex.quote(str(manifest.get("url") or "URL"))
+    return f"profile attach --url {url} --load {load} {more}"
+
+
 def _again(manifest: Mapping[str, Any]) -> str:
-    load = manifest.get("load_text") or "closed:concurrency=1,d=30"
-    return f"profile load {manifest.get('url', 'URL')} --load '{load}' -o RUN2"
+    load = shlex.quote(str(manifest.get("load_text") or "closed:concurrency=1,d=30s"))
+    return _attach(manifest, load, "-o RUN2")
 
 
 def _with_load(manifest: Mapping[str, Any]) -> str:
-    return (
-        f"profile attach --url {manifest.get('url', 'URL')} --load 'poisson:rate=1' -d 60s -o RUN2"
-    )
+    return _attach(manifest, "poisson:rate=1", "-d 60s -o RUN2")
 
 
 def _sweep(manifest: Mapping[str, Any]) -> str:
-    url = manifest.get("url", "URL")
-    return f"for n in 1 4 16; do profile attach --url {url} --load closed:concurrency=$n -d 30s -o sweep-$n; done"
+    each = _attach(manifest, "closed:concurrency=$n", "-d 30s -o sweep-$n")
+    return f"for n in 1 4 16; do {each}; done"
 
 
 def exhibits(

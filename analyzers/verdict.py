@@ -122,6 +122,8 @@ def decide(
             runner_up="scheduling" if ln_policy > AMBIGUOUS * math.log(g["load_half"]) else None,
             margin=math.log(g["load_half"]) / math.log(QUEUE_LOAD) - 1.0 + 0.2, reason="load",
         )  # fmt: skip
+    if resources[top] < NO_ACTION:
+        return Label(None, None, None, dict(gains), reason="nothing would help")
     kv = g.get("kv_capacity_x2", 1.0)
     if top == "engine_x2" and kv >= NO_ACTION and math.log(kv) >= 0.5 * ln_top:
         # engine_x2 bounds four axes together; one that is half of it alone is more than its fair part

@@ -66,31 +66,61 @@ _TABLES = (
         "one request as its client saw it, or as a server span reports it",
         (
             Column("request_id", "string", None, "X-Request-Id, unique in the run"),
-            Column("source", "dictionary", None, "client: seen by the load generator; span: by the server"),
-            Column("arrival_ns", "int64", "ns", "intended send time (open loop), else actual send time"),
+            Column(
+                "source",
+                "dictionary",
+                None,
+                "client: seen by the load generator; span: by the server",
+            ),
+            Column(
+                "arrival_ns", "int64", "ns", "intended send time (open loop), else actual send time"
+            ),
             Column("sent_ns", "int64", "ns", "the request's bytes were handed to the socket"),
             Column("first_token_ns", "int64", "ns", "first content chunk received"),
             Column("end_ns", "int64", "ns", "last byte received, or the failure"),
-            Column("send_lag_s", "float64", "s", "start of connecting minus arrival: the generator's own delay"),
+            Column(
+                "send_lag_s",
+                "float64",
+                "s",
+                "start of connecting minus arrival: the generator's own delay",
+            ),
             Column("queue_wait_s", "float64", "s", "server: waiting for a place in the batch"),
-            Column("tokenize_s", "float64", "s", "server: tokenization and front end before the queue"),
+            Column(
+                "tokenize_s", "float64", "s", "server: tokenization and front end before the queue"
+            ),
             Column("prefill_s", "float64", "s", "server: first scheduled to first token"),
             Column("decode_s", "float64", "s", "server: first to last token"),
-            Column("detokenize_s", "float64", "s", "server: detokenization and streaming after the engine"),
+            Column(
+                "detokenize_s",
+                "float64",
+                "s",
+                "server: detokenization and streaming after the engine",
+            ),
             Column("network_s", "float64", "s", "client minus server end-to-end"),
-            Column("client_ttft_s", "float64", "s", "arrival to first content chunk, at the client"),
+            Column(
+                "client_ttft_s", "float64", "s", "arrival to first content chunk, at the client"
+            ),
             Column("client_e2e_s", "float64", "s", "arrival to last byte, at the client"),
             Column("server_ttft_s", "float64", "s", "time to first token as the server reports it"),
             Column("server_e2e_s", "float64", "s", "end-to-end as the server reports it"),
             Column("input_tokens", "int64", "tokens", "prompt tokens (usage), not characters"),
-            Column("output_tokens", "int64", "tokens", "generated tokens (usage); chunks are not tokens"),
-            Column("cached_tokens", "int64", "tokens", "prompt tokens served from the prefix cache"),
+            Column(
+                "output_tokens",
+                "int64",
+                "tokens",
+                "generated tokens (usage); chunks are not tokens",
+            ),
+            Column(
+                "cached_tokens", "int64", "tokens", "prompt tokens served from the prefix cache"
+            ),
             Column("chunk_count", "int64", "count", "content chunks received"),
             Column("chunk_gap_s", "list<float64>", "s", "gaps between content chunks, in order"),
             Column("status", "dictionary", None, "ok, error, timeout, refused or unfinished"),
             Column("error", "string", None, "one line, when the status is not ok"),
             Column("http_status_count", "int64", "count", "HTTP status code; null when none came"),
-            Column("warmup", "bool", None, "sent during the declared warm-up; excluded from statistics"),
+            Column(
+                "warmup", "bool", None, "sent during the declared warm-up; excluded from statistics"
+            ),
             Column("workload", "dictionary", None, "name of the workload class that drew it"),
             Column("node", "dictionary", None, "host that recorded the row"),
             Column("replica", "dictionary", None, "target it was sent to"),
@@ -102,8 +132,15 @@ _TABLES = (
         "one scrape of one canonical signal of an engine, a GPU or the host",
         (
             Column("t_ns", "int64", "ns", "when the value was read"),
-            Column("signal", "dictionary", None, "canonical name; raw:<name> for an unmapped one kept"),
-            Column("kind", "dictionary", None, "gauge or counter; a counter only grows, except at a reset"),
+            Column(
+                "signal", "dictionary", None, "canonical name; raw:<name> for an unmapped one kept"
+            ),
+            Column(
+                "kind",
+                "dictionary",
+                None,
+                "gauge or counter; a counter only grows, except at a reset",
+            ),
             Column("unit", "dictionary", None, "unit of value: a suffix of the schema"),
             Column("value", "float64", None, "the value, in `unit`"),
             *_label_columns(),
@@ -118,7 +155,12 @@ _TABLES = (
             Column("signal", "dictionary", None, "canonical name"),
             Column("unit", "dictionary", None, "unit of the bounds and of the sum"),
             Column("bounds", "list<float64>", None, "upper bounds, ascending, last +Inf"),
-            Column("counts", "list<float64>", None, "cumulative counts a bound, since the engine started"),
+            Column(
+                "counts",
+                "list<float64>",
+                None,
+                "cumulative counts a bound, since the engine started",
+            ),
             Column("sum", "float64", None, "sum of all observations, in `unit`"),
             Column("count", "float64", None, "number of observations"),
             *_label_columns(),
@@ -143,19 +185,33 @@ _TABLES = (
         "steps",
         "one iteration of an engine: what it batched and how long it took",
         (
-            Column("t_ns", "int64", "ns", "when it began; as fine as its source tells, a log to the second"),
+            Column(
+                "t_ns",
+                "int64",
+                "ns",
+                "when it began; as fine as its source tells, a log to the second",
+            ),
             Column("engine", "dictionary", None, "engine kind"),
             Column("node", "dictionary", None, "host that recorded the row"),
             Column("replica", "dictionary", None, "engine instance"),
             Column("kind", "dictionary", None, "prefill, decode or mixed"),
-            Column("prefill_requests_count", "int64", "count", "requests whose prompt it worked on"),
+            Column(
+                "prefill_requests_count", "int64", "count", "requests whose prompt it worked on"
+            ),
             Column("prefill_tokens", "int64", "tokens", "prompt tokens that it computed"),
             Column("decode_requests_count", "int64", "count", "requests that it decoded for"),
-            Column("decode_tokens", "int64", "tokens", "tokens it decoded, those speculated included"),
+            Column(
+                "decode_tokens", "int64", "tokens", "tokens it decoded, those speculated included"
+            ),
             Column("context_tokens", "int64", "tokens", "cached tokens that its attention read"),
             Column("host_s", "float64", "s", "time of the host on it"),
             Column("device_s", "float64", "s", "time of the device on it"),
-            Column("elapsed_s", "float64", "s", "as the engine tells; less than the step with async scheduling"),
+            Column(
+                "elapsed_s",
+                "float64",
+                "s",
+                "as the engine tells; less than the step with async scheduling",
+            ),
             Column("source", "dictionary", None, "log, trace or emulated"),
         ),
     ),
@@ -164,9 +220,19 @@ _TABLES = (
         "something that happened at an instant and means something",
         (
             Column("t_ns", "int64", "ns", "when it happened, or was noticed"),
-            Column("kind", "dictionary", None, "server_started, server_ready, server_exited, load_started, …"),
+            Column(
+                "kind",
+                "dictionary",
+                None,
+                "server_started, server_ready, server_exited, load_started, …",
+            ),
             Column("text", "string", None, "one line, redacted"),
-            Column("value", "float64", None, "a number that belongs to it, e.g. an exit code; else null"),
+            Column(
+                "value",
+                "float64",
+                None,
+                "a number that belongs to it, e.g. an exit code; else null",
+            ),
             Column("node", "dictionary", None, "host that recorded the row"),
             Column("engine", "dictionary", None, "engine kind; empty when not an engine's"),
             Column("replica", "dictionary", None, "engine instance"),

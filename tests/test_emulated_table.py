@@ -20,16 +20,18 @@ SERVERS: dict[str, tuple[str, ...]] = {
     "slow front end": ("--max-num-seqs", "64", "--front-end-ms", "80"),
 }
 
+SHORT = "in=64,out=32"
+
 ROWS = (
-    Row("batch cap", "four slots", "poisson:rate=5,in=64,out=48,seed=1,d=10s", "scheduling", sub_cause="batch cap"),
-    Row("light load", "wide", "poisson:rate=4,in=64,out=32,seed=2,d=12s", "abstains", never=("queueing", "scheduling", "network")),
-    Row("overload", "wide", "poisson:rate={overload},in=64,out=32,seed=3,d=12s,drain=60", "queueing"),
-    Row("prefill blocks decode", "wide", "poisson:rate=3,mix=0.8*32/32+0.2*1500/16,seed=4,d=15s", "scheduling", target="p99 itl", sub_cause="prefill blocking decode"),
-    Row("proxy delays 200 ms", "wide", "poisson:rate=4,in=64,out=16,seed=6,d=12s", "network", target="mean ttft", trap=("proxy", "--delay-ms", "200"), sub_cause="client or proxy"),
-    Row("proxy buffers the stream", "wide", "poisson:rate=4,in=64,out=32,seed=7,d=12s", "network", target="mean ttft", trap=("proxy", "--buffer-bytes", "16384"), sub_cause="client or proxy"),
-    Row("token budget", "small budget", "closed:concurrency=4,mix=1.0*1000/16,n=40", "scheduling", sub_cause="token budget"),
-    Row("few KV blocks", "few blocks", "closed:concurrency=16,in=100,out=150,n=48", "memory", sub_cause="capacity"),
-    Row("front end", "slow front end", "poisson:rate=6,in=64,out=8,seed=8,d=12s", "launch", target="mean ttft", sub_cause="front end"),
+    Row("batch cap", "four slots", SHORT, "scheduling", rate=(1.4, 4), requests=60, more="seed=1", sub_cause="batch cap"),
+    Row("light load", "wide", SHORT, "abstains", rate=(2.0, 1), more="seed=2", never=("queueing", "scheduling", "network")),
+    Row("overload", "wide", SHORT, "queueing", rate=(1.5, 64), requests=300, more="seed=3,drain=60", sub_cause="offered load above capacity"),
+    Row("prefill blocks decode", "wide", "mix=0.8*32/32+0.2*1500/16", "scheduling", rate=(0.4, 8), requests=60, more="seed=4", target="p99 itl", sub_cause="prefill blocking decode"),
+    Row("proxy delays 200 ms", "wide", "in=64,out=16", "network", rate=(1.5, 1), more="seed=6", target="mean ttft", trap=("proxy", "--delay-ms", "200"), sub_cause="client or proxy"),
+    Row("proxy buffers the stream", "wide", SHORT, "network", rate=(2.5, 1), more="seed=7", target="mean ttft", trap=("proxy", "--buffer-bytes", "16384"), sub_cause="client or proxy"),
+    Row("token budget", "small budget", "mix=1.0*1000/16", "scheduling", closed=(4, 40), sub_cause="token budget"),
+    Row("few KV blocks", "few blocks", "in=100,out=150", "memory", closed=(16, 48), sub_cause="capacity"),
+    Row("front end", "slow front end", "in=64,out=8", "launch", rate=(1.5, 1), requests=60, more="seed=8", target="mean ttft", sub_cause="front end"),
 )  # fmt: skip
 
 

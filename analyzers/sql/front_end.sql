@@ -6,7 +6,9 @@ WITH step AS (
   SELECT
     s.n, s.server_front_end_mean_s AS fe, s.server_ttft_front_end_mean_s AS ttft_fe, s.server_queue_mean_s AS queue,
     s.server_e2e_mean_s AS e2e,
-    c.step_residual_s * CASE WHEN q.running_mean_count > 1 THEN 1 ELSE q.running_mean_count END AS rest
+    -- chunks that merge tokens are no passes: then half of the engine's own mean gap stands in
+    CASE WHEN c.chunks_per_token_ratio BETWEEN 0.9 AND 1.1 THEN c.step_residual_s ELSE s.server_itl_mean_s / 2 END
+      * CASE WHEN q.running_mean_count > 1 THEN 1 ELSE q.running_mean_count END AS rest
   FROM server_phases s LEFT JOIN client_latency c ON true LEFT JOIN queue q ON true
   WHERE s.server_front_end_mean_s IS NOT NULL
 ), split AS (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from injected import Server, capacity, free_port
 
 HERE = Path(__file__).parent
 
@@ -69,18 +69,23 @@ def vllm_env(vllm_bin: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    def pick() -> int:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            return int(s.getsockname()[1])
-
-    return pick
+def one_at_a_time_per_s(
+    serve: tuple[str, ...], vllm_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> float:
+    """Requests of 64/32 tokens a second that this machine serves one after the other."""
+    server = Server(
+        (*serve, "--max-num-seqs", "1"), vllm_env, tmp_path_factory.mktemp("one") / "log"
+    )
+    try:
+        capacity(server.url, "in=64,out=32", 1)  # warms up
+        return capacity(server.url, "in=64,out=32", 1)
+    finally:
+        server.stop()
 
 
 @pytest.fixture
 def profile_run(
-    serve: tuple[str, ...], vllm_env: dict[str, str], free_port: Callable[[], int], tmp_path: Path
+    serve: tuple[str, ...], vllm_env: dict[str, str], tmp_path: Path
 ) -> Callable[..., Profiled]:
     """Calls `profile run … -- vllm serve …` as a person would, and reads what it left."""
 

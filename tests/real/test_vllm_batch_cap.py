@@ -10,7 +10,15 @@ import pytest
 
 pytestmark = pytest.mark.vllm
 
-LOAD = ("--load", "poisson:rate=4,in=64,out=64,seed=1,warmup=2s", "-d", "22s")
+
+def _load(rate: float) -> tuple[str, ...]:
+    """Twice what one slot serves, for about fifty requests."""
+    return (
+        "--load",
+        f"poisson:rate={rate:.3g},in=64,out=32,seed=1",
+        "-d",
+        f"{min(60, max(12, 50 / rate)):.0f}s",
+    )
 
 
 def _show(name: str, d: dict[str, Any]) -> None:
@@ -19,8 +27,10 @@ def _show(name: str, d: dict[str, Any]) -> None:
     print({k: round(g["mid"], 2) for k, g in v["gain_vector"].items()})
 
 
-def test_one_slot_is_named_a_batch_cap(profile_run: Callable[..., Any]) -> None:
-    result = profile_run(LOAD, ("--max-num-seqs", "1"))
+def test_one_slot_is_named_a_batch_cap(
+    profile_run: Callable[..., Any], one_at_a_time_per_s: float
+) -> None:
+    result = profile_run(_load(2 * one_at_a_time_per_s), ("--max-num-seqs", "1"))
     d = result.diagnosis
     _show("--max-num-seqs 1", d)
     assert (d["verdict"]["class"], d["verdict"]["sub_cause"]) == ("scheduling", "batch cap")
@@ -35,7 +45,7 @@ def test_one_slot_is_named_a_batch_cap(profile_run: Callable[..., Any]) -> None:
     assert "<script" not in page
 
 
-def test_many_slots_are_not(profile_run: Callable[..., Any]) -> None:
-    d = profile_run(LOAD, ("--max-num-seqs", "64")).diagnosis
+def test_many_slots_are_not(profile_run: Callable[..., Any], one_at_a_time_per_s: float) -> None:
+    d = profile_run(_load(2 * one_at_a_time_per_s), ("--max-num-seqs", "64")).diagnosis
     _show("--max-num-seqs 64", d)
     assert d["verdict"]["class"] not in ("scheduling", "queueing", "network")

@@ -20,17 +20,20 @@ SERVERS: dict[str, tuple[str, ...]] = {
     "few blocks": ("--max-num-seqs", "16", "--num-gpu-blocks-override", "12"),
 }
 
+SHORT = "in=64,out=32"
+MIX = "mix=0.8*32/32+0.2*1000/16"
+
 ROWS = (
-    Row("batch cap", "one slot", "poisson:rate=4,in=64,out=64,seed=1,warmup=2s,d=20s", "scheduling", sub_cause="batch cap"),
-    Row("light load", "wide", "poisson:rate=2,in=64,out=64,seed=2,warmup=2s,d=25s", "abstains", never=("queueing", "scheduling", "network")),
-    Row("overload", "wide", "poisson:rate={overload},in=64,out=32,seed=3,warmup=1s,d=20s,drain=60", "queueing"),
-    Row("prefill blocks decode", "wide", "poisson:rate=3,mix=0.8*32/32+0.2*1000/16,seed=4,warmup=2s,d=25s", "scheduling", target="p99 itl", sub_cause="prefill blocking decode"),
-    Row("API server stopped every 50 ms", "wide", "poisson:rate=3,in=64,out=32,seed=5,warmup=2s,d=20s", "launch", target="p95 itl", trap=("duty",), sub_cause="front end"),
-    Row("proxy delays 200 ms", "wide", "poisson:rate=2,in=64,out=48,seed=6,warmup=2s,d=20s", "network", target="mean ttft", trap=("proxy", "--delay-ms", "200"), sub_cause="client or proxy"),
-    Row("proxy buffers the stream", "wide", "poisson:rate=2,in=64,out=64,seed=7,warmup=2s,d=20s", "network", target="mean ttft", trap=("proxy", "--buffer-bytes", "16384"), sub_cause="client or proxy"),
-    Row("starved load generator", "wide", "poisson:rate=2,in=64,out=64,seed=8,warmup=2s,d=20s,realtime=no", "withheld", trap=("burn",)),
-    Row("token budget", "small budget", "closed:concurrency=4,mix=1.0*1000/16,n=32", "scheduling", sub_cause="token budget"),
-    Row("few KV blocks", "few blocks", "closed:concurrency=8,in=200,out=250,n=32", "memory", sub_cause="capacity"),
+    Row("batch cap", "one slot", SHORT, "scheduling", rate=(2.0, 1), more="seed=1", sub_cause="batch cap"),
+    Row("light load", "wide", SHORT, "abstains", rate=(0.5, 1), more="seed=2", never=("queueing", "scheduling", "network")),
+    Row("overload", "wide", SHORT, "queueing", rate=(1.5, 64), requests=250, more="seed=3,drain=60", sub_cause="offered load above capacity"),
+    Row("prefill blocks decode", "wide", MIX, "scheduling", rate=(0.5, 8), requests=60, more="seed=4", target="p99 itl", sub_cause="prefill blocking decode"),
+    Row("API server stopped every 50 ms", "wide", SHORT, "launch", rate=(0.7, 1), more="seed=5", target="p95 itl", trap=("duty",), sub_cause="front end"),
+    Row("proxy delays 200 ms", "wide", SHORT, "network", rate=(0.5, 1), more="seed=6", target="mean ttft", trap=("proxy", "--delay-ms", "200"), sub_cause="client or proxy"),
+    Row("proxy buffers the stream", "wide", "in=64,out=64", "network", rate=(0.5, 1), more="seed=7", target="mean ttft", trap=("proxy", "--buffer-bytes", "16384"), sub_cause="client or proxy"),
+    Row("starved load generator", "wide", SHORT, "withheld", rate=(0.5, 1), more="seed=8,realtime=no", trap=("burn",)),
+    Row("token budget", "small budget", "mix=1.0*1000/16", "scheduling", closed=(4, 40), sub_cause="token budget"),
+    Row("few KV blocks", "few blocks", "in=200,out=250", "memory", closed=(8, 32), sub_cause="capacity"),
 )  # fmt: skip
 
 

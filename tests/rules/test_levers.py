@@ -117,7 +117,7 @@ WAITING = {"waiting_busy_ratio": 0.9, "slots_used_ratio": 1.0}
         ("add_replica", {"wait_share_ratio": 0.05, "rho_capped_ratio": 1.4}, True),
         ("fix_proxy_buffering", {"client_itl_p50_s": 0.0, "server_itl_mean_s": 0.009, "network_ttft_share_ratio": 0.9}, True),
         ("more_api_servers", {"front_end_work_ratio": 0.3, "front_end_work_mean_s": 0.4, "wait_share_ratio": 0.01}, True),
-        ("more_api_servers", {"front_end_work_ratio": 0.01}, False),
+        ("more_api_servers", {"front_end_work_ratio": 0.01, "bunched_tokens_ratio": 0.0}, False),
         ("prefix_caching", {"prefix_hit_ratio": 0.0}, "check_first"),
         ("kv_cache_fp8", {"kv_used_max_ratio": 0.2, "input_mean_tokens": 300.0}, False),
         ("kv_cache_fp8", {"kv_used_max_ratio": 0.99}, True),

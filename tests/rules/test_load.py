@@ -77,7 +77,7 @@ def line_of(text: str, needle: str) -> int:
 def test_the_room_loads_and_names_files_by_id():
     rules, prechecks, levers = load_rules(), load_prechecks(), load_levers()
     assert list(rules) == [
-        "batch_cap", "client_or_proxy_path", "front_end_saturated", "kv_cache_full",
+        "batch_cap", "client_or_proxy_path", "front_end_holds_tokens", "front_end_saturated", "kv_cache_full",
         "offered_above_capacity", "prefill_blocks_decode", "proxy_buffers_stream", "token_budget",
     ]  # fmt: skip
     assert set(prechecks) == {

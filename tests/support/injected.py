@@ -26,13 +26,20 @@ PROFILE = (sys.executable, "-m", "whybound")
 class Row:
     """One injected bottleneck: on which server, under which load and target, and what must come out.
 
-    `expected` is a class, `abstains` or `withheld`; `never` names classes that an abstention may not lean to.
+    An open load's rate is `rate[0]` times what the same server does of the same `work` in a closed loop of
+    `rate[1]`: machines differ by a factor of five. A closed load has `closed` = (concurrency, requests).
+    `expected` is a class, `abstains` or `withheld`; `never` names classes that an abstention may not lean
+    to.
     """
 
     name: str
     server: str
-    load: str
+    work: str
     expected: str
+    rate: tuple[float, int] | None = None
+    closed: tuple[int, int] | None = None
+    requests: int = 45
+    more: str = ""
     target: str | None = None
     trap: tuple[str, ...] = ()
     sub_cause: str | None = None
@@ -152,13 +159,24 @@ def _outcome(d: dict[str, Any]) -> str:
     return "abstains" if v["abstained"] else str(v["class"] or "no action")
 
 
-def capacity(server: Server) -> float:
-    """Requests a second at full concurrency."""
-    load = "closed:concurrency=64,in=64,out=32,warmup=2s,d=10s"
-    command = [*PROFILE, "load", server.url, "--load", load, "--json", "-q"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def capacity(url: str, work: str, concurrency: int) -> float:
+    """Requests a second of a closed loop."""
+    load = f"closed:concurrency={concurrency},{work},n={max(8, 3 * concurrency)}"
+    command = [*PROFILE, "load", url, "--load", load, "--json", "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     return float(json.loads(done.stdout)["requests_per_s"])
+
+
+def load_of(row: Row, url: str) -> str:
+    """The row's load for this machine: long enough for its requests, and for some scrapes."""
+    more = f",{row.more}" if row.more else ""
+    if row.closed:
+        return f"closed:concurrency={row.closed[0]},{row.work},n={row.closed[1]}{more}"
+    assert row.rate is not None
+    rate = row.rate[0] * capacity(url, row.work, row.rate[1])
+    seconds = min(60.0, max(12.0, row.requests / rate))
+    return f"poisson:rate={rate:.3g},{row.work},d={seconds:.0f}s{more}"
 
 
 HEADER = f"{'injected':<32} {'expected':<12} {'verdict':<34} conf  evidence"
@@ -208,9 +226,7 @@ def run_table(
                 check=False,
             )
             for row in (r for r in rows if r.server == name):
-                load = row.load
-                if "{overload}" in load:
-                    load = load.format(overload=f"{1.5 * capacity(server):.1f}")
+                load = load_of(row, server.url)
                 with trapped(row.trap, server) as load_url:
                     d = attach(server, row, load, load_url, folder / row.name.replace(" ", "-"))
                 lines.append(line(row, d))
