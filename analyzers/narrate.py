@@ -50,8 +50,9 @@ def sentence(
         )
     if verdict.class_ == "launch" and target.metric in ("itl", "tpot"):
         return (
-            f"Launch: the front end holds tokens back. {facts.get('bunched_tokens_ratio', float('nan')):.0%} of them"
-            " reach the client together with another, and first tokens leave the server"
+            "Launch: the front end holds tokens back. Of all tokens"
+            f" {facts.get('bunched_tokens_ratio', float('nan')):.0%} reach the client together with another,"
+            " and first tokens leave the server"
             f" {seconds(facts.get('front_end_ttft_work_mean_s', 0.0))} after the engine had them."
         )
     if verdict.class_ == "launch":

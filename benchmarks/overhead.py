@@ -100,7 +100,8 @@ def measure(command: tuple[str, ...] | list[str], load: str, hz: float | None) -
         port = s.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     server = subprocess.Popen(
-        [*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        [*command, "--port", str(port)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     tree: list[psutil.Process] = []
     agent = None
@@ -124,8 +125,8 @@ def measure(command: tuple[str, ...] | list[str], load: str, hz: float | None) -
             )
             if hz is not None:
                 agent = subprocess.Popen(
-                    [*PROFILE, "attach", "--url", url, "--interval", f"{1000 / hz:.0f}ms", "-o", Path(folder) / "R",
-                     "-q", "--json"],
+                    [*PROFILE, "attach", "--url", url, "--interval", f"{1000 / hz:.0f}ms",
+                     "-o", Path(folder) / "R", "-q", "--json"],
                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 )  # fmt: skip
                 time.sleep(3)  # its start is not part of watching

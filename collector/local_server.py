@@ -31,9 +31,11 @@ def find_local_server(url: str) -> LocalServer | None:
         return None
     with suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
+            address = connection.laddr
             if (
                 connection.status == psutil.CONN_LISTEN
-                and connection.laddr.port == parts.port
+                and address
+                and address.port == parts.port
                 and connection.pid
             ):
                 return _leader(psutil.Process(connection.pid))

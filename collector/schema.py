@@ -18,7 +18,21 @@ SCHEMA_VERSION = 1
 """Version of the tables and the manifest; a reader refuses a newer one."""
 
 UNIT_SUFFIXES = frozenset(
-    "ns s bytes ratio per_s count tokens w joules mhz celsius flops usd".split()
+    [
+        "ns",
+        "s",
+        "bytes",
+        "ratio",
+        "per_s",
+        "count",
+        "tokens",
+        "w",
+        "joules",
+        "mhz",
+        "celsius",
+        "flops",
+        "usd",
+    ]
 )
 
 TYPES = ("string", "dictionary", "int64", "float64", "bool", "list<float64>")
