@@ -267,6 +267,9 @@ def _told(
     missing: list[str],
 ) -> Verdict:
     verdict.says = sentence(verdict, label, goal, facts, prechecks, missing)
+    causes = [p.says for p in prechecks if p.effect == "explains"]
+    if causes and not verdict.withheld:
+        verdict.says += f" But the cause lies elsewhere: {'; '.join(causes)}."
     return verdict
 
 

@@ -17,7 +17,14 @@ SERVERS: dict[str, tuple[str, ...]] = {
     "one slot": ("--max-num-seqs", "1"),
     "wide": ("--max-num-seqs", "64"),
     "small budget": ("--max-num-seqs", "16", "--max-num-batched-tokens", "32"),
-    "few blocks": ("--max-num-seqs", "16", "--num-gpu-blocks-override", "12", "--max-model-len", "512"),
+    "few blocks": (
+        "--max-num-seqs",
+        "16",
+        "--num-gpu-blocks-override",
+        "12",
+        "--max-model-len",
+        "512",
+    ),
 }
 
 SHORT = "in=64,out=32"

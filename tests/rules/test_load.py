@@ -81,7 +81,7 @@ def test_the_room_loads_and_names_files_by_id():
         "offered_above_capacity", "prefill_blocks_decode", "proxy_buffers_stream", "token_budget",
     ]  # fmt: skip
     assert set(prechecks) == {
-        "client_bound", "warmup_included", "too_few_finished", "too_few_samples",
+        "client_bound", "cpu_shortage", "warmup_included", "too_few_finished", "too_few_samples",
     }  # fmt: skip
     assert all(key == item.id for items in (rules, prechecks) for key, item in items.items())
     assert len(levers) == 14
