@@ -17,6 +17,10 @@ ODD = 0.05
 """Relative disagreement between two measures of the same thing that is worth a line."""
 
 
+LITTLE = 0.25
+"""As `ODD`, for gauges read a few dozen times: their own sampling error is of the order of 10 %."""
+
+
 def level_one(facts: Mapping[str, float]) -> float:
     """The share, 0..1, of the request-level facts that a whole run would have."""
     wanted = (
@@ -85,6 +89,12 @@ def _identities(facts: Mapping[str, float]) -> list[str]:
         lines.append(
             f"tokens: the engine counted {tokens:+.0%} against the client: other clients, warm-up requests"
             " that ended late, or lost scrapes"
+        )
+    little = facts.get("little_error_ratio")
+    if little is not None and abs(little) > LITTLE:
+        lines.append(
+            f"Little's law: the gauges show {little:+.0%} requests inside the engine against its own phase sums:"
+            " scrapes came at special instants, or the run was not stationary"
         )
     if facts.get("transient_ratio", 0.0) >= 0.5:
         lines.append(

@@ -102,6 +102,7 @@ def diagnose_open(
     if goal.met:
         levers = []
     missing = missing_lines(run, facts, model) + not_shown
+    _tables(con, found, findings)
     return Diagnosis(
         run=_identity(run, con, time.monotonic() - started),
         target=goal,
@@ -127,6 +128,39 @@ def _asked(run: Run, target: str | None, guards: Sequence[str]) -> tuple[str | N
     if target is None:
         return own, guards or kept
     return read_target(target, guards, kept)
+
+
+def _tables(con: duckdb.DuckDBPyConnection, signals: list[Signal], findings: list[Finding]) -> None:
+    """Signals and findings as tables beside the views, for `profile sql`."""
+    con.execute(
+        "CREATE OR REPLACE TABLE signals (name VARCHAR, scope VARCHAR, value DOUBLE, text VARCHAR, low DOUBLE,"
+        " high DOUBLE, unit VARCHAR, n BIGINT, coverage DOUBLE, level INTEGER, source VARCHAR)"
+    )
+    con.execute(
+        "CREATE OR REPLACE TABLE findings (rule VARCHAR, scope VARCHAR, state VARCHAR, class VARCHAR,"
+        " sub_cause VARCHAR, says VARCHAR)"
+    )
+    rows = [
+        (
+            s.name,
+            s.scope,
+            s.value,
+            s.text,
+            s.low,
+            s.high,
+            s.unit,
+            s.n,
+            s.coverage,
+            s.level,
+            s.source,
+        )
+        for s in signals
+    ]
+    if rows:
+        con.executemany("INSERT INTO signals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    said = [(f.rule, f.scope, f.state, f.class_, f.sub_cause, f.says) for f in findings]
+    if said:
+        con.executemany("INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?)", said)
 
 
 def _outcomes(rules: Mapping[str, Rule], signals: Signals) -> list[tuple[Rule, Outcome]]:

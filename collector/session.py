@@ -374,6 +374,9 @@ class _Session:
                 not_collected[name] = report["last_error"] or "never answered"
             elif report["absent"]:
                 not_collected[f"{name} expected signals"] = ", ".join(report["absent"])
+            if unmapped := report["unmapped"]:
+                first = ", ".join(sorted(unmapped)[:5])
+                not_collected[f"{name} unknown names"] = f"{len(unmapped)} left out: {first}, …"
         gpu_report = gpu.report()
         if str(gpu_report["state"]).startswith("not available"):
             not_collected["gpu"] = str(gpu_report["state"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -94,10 +95,12 @@ def sql_command(run: Path, query: str | None, form: str) -> None:
 
     \b
     profile sql RUN "SELECT * FROM server_phases"
+    profile sql RUN "SELECT rule, state, says FROM findings"
     """  # noqa: D301
     import duckdb
 
     from ..analyzers.database import open_database
+    from ..analyzers.diagnose import diagnose_open
     from ..collector.store import open_run
 
     try:
@@ -105,7 +108,11 @@ def sql_command(run: Path, query: str | None, form: str) -> None:
         # COPY could write into the folder of the run's own tables, and EXPLAIN ANALYZE runs what it is given
         if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
             raise UsageError("QUERY must be one SELECT (or DESCRIBE, SHOW, SUMMARIZE)")
-        relation = open_database(open_run(run), documented=True).sql(query or _CONTENTS)
+        opened = open_run(run)
+        con = open_database(opened, documented=True)
+        if re.search(r"\b(signals|findings)\b", query or ""):
+            diagnose_open(opened, con)
+        relation = con.sql(query or _CONTENTS)
         if form == "table":
             relation.show(max_rows=1000, max_width=None if sys.stdout.isatty() else 200)
             return

@@ -156,11 +156,17 @@ def share(value: float) -> str:
     return f"{percent:.1f} %" if 0 < percent < 0.95 else f"{percent:.0f} %"
 
 
+MANY_TIMES = 3.0
+"""From this gain on people are told times, not percent."""
+
+
 def gain(ratio: float) -> str:
-    """A gain, before/after, as people are shown it: 1.25 is `+25 %`, 0.9 is `−10 %`."""
+    """A gain, before/after, as people are shown it: 1.25 is `+25 %`, 0.9 is `−10 %`, 15 is `×15`."""
     percent = 100 * (ratio - 1)
     if not math.isfinite(percent):
         return "unbounded"
+    if ratio >= MANY_TIMES:
+        return f"×{number(ratio)}"
     text = f"{percent:.0f}" if abs(percent) >= 9.95 else f"{percent:.1f}".removesuffix(".0")
     if text in {"0", "-0"}:
         return "0 %"
@@ -169,7 +175,8 @@ def gain(ratio: float) -> str:
 
 def gain_interval(low: float, high: float) -> str:
     """The two ends of a gain: `+18 to +33 %`."""
-    return f"{gain(low).removesuffix(' %')} to {gain(high)}"
+    ends = gain(low), gain(high)
+    return f"{ends[0].removesuffix(' %') if ends[1].endswith(' %') else ends[0]} to {ends[1]}"
 
 
 def flat(value: Any) -> str:

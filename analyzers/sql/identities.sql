@@ -1,4 +1,4 @@
--- requires: load server_phases kv_cache run_window measured_requests
+-- requires: load server_phases kv_cache run_window measured_requests samples histogram_totals
 -- grain: one row
 -- signals: level 1
 CREATE VIEW identities AS
@@ -11,6 +11,13 @@ WITH halves AS (
 ), ends AS (
   SELECT count_if(m.end_ns <= w.send_end_ns)::DOUBLE AS done, count(*)::DOUBLE AS sent
   FROM measured_requests m, run_window w
+), gauges AS (
+  SELECT sum(value) / nullif(count(DISTINCT t_ns), 0) AS inside, count(DISTINCT t_ns) AS scrapes
+  FROM samples, run_window w
+  WHERE signal IN ('engine_running_count', 'engine_waiting_count') AND t_ns BETWEEN w.start_ns AND w.end_ns
+), sums AS (
+  SELECT sum(total) FILTER (signal IN ('queue_s', 'inference_s')) / nullif(any_value(w.duration_s), 0) AS inside
+  FROM histogram_totals, run_window w
 )
 SELECT
   halves.n AS n,
@@ -18,11 +25,14 @@ SELECT
   ends.done / nullif(ends.sent, 0) AS completed_while_sending_ratio,
   (s.server_queue_mean_s + s.server_prefill_mean_s + s.server_decode_mean_s + s.server_front_end_mean_s)
     / nullif(s.server_e2e_mean_s, 0) - 1 AS phases_error_ratio,
-  k.generation_tokens_per_s / nullif(load.output_tokens_per_s, 0) - 1 AS tokens_error_ratio
-FROM halves, ends LEFT JOIN server_phases s ON true LEFT JOIN load ON true LEFT JOIN kv_cache k ON true
-WHERE coalesce(warmup_drift_ratio, completed_while_sending_ratio, phases_error_ratio, tokens_error_ratio) IS NOT NULL;
+  k.generation_tokens_per_s / nullif(load.output_tokens_per_s, 0) - 1 AS tokens_error_ratio,
+  CASE WHEN gauges.scrapes >= 10 THEN gauges.inside / nullif(sums.inside, 0) - 1 END AS little_error_ratio
+FROM halves, ends, gauges, sums LEFT JOIN server_phases s ON true LEFT JOIN load ON true LEFT JOIN kv_cache k ON true
+WHERE coalesce(warmup_drift_ratio, completed_while_sending_ratio, phases_error_ratio, tokens_error_ratio, little_error_ratio)
+  IS NOT NULL;
 COMMENT ON VIEW identities IS 'What has to add up: the phases to the end-to-end time, the engine''s tokens to the client''s.';
 COMMENT ON COLUMN identities.warmup_drift_ratio IS '[ratio] mean latency of the first quarter of the requests over that of the rest; well above 1: still warming up, well below: the queue grows';
 COMMENT ON COLUMN identities.completed_while_sending_ratio IS '[0..1] requests that ended before the last one was sent';
 COMMENT ON COLUMN identities.phases_error_ratio IS '[ratio] queue + prefill + decode + front end over the server''s end-to-end, minus 1';
 COMMENT ON COLUMN identities.tokens_error_ratio IS '[ratio] tokens counted by the engine over those counted by the client, minus 1: other clients, or lost scrapes';
+COMMENT ON COLUMN identities.little_error_ratio IS '[ratio] requests inside the engine by its gauges over those by Little''s law on its phase sums, minus 1: a starved scraper, lost scrapes, or a run that was not stationary; NULL below 10 scrapes';

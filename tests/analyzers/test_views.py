@@ -1,14 +1,22 @@
 """Every view on empty, one-row and missing tables; the important ones against tables worked out by hand."""
 
+import random
+
 import pytest
 
 from whybound.analyzers.database import requires, view_sources
+from whybound.analyzers.diagnose import diagnose_open
 from whybound.analyzers.signals import read_signals
 from whybound.collector.schema import TABLES
+from whybound.collector.store import open_run
 
 VIEWS = list(view_sources())
 ALWAYS = {"run_window"}  # one row, always: those that join it must not vanish
 BORN_AT = {"load_mode": "events", "client_realtime": "events", "token_budget_tokens": "settings"}
+
+
+def ns(t_s):
+    return 1_700_000_000_000_000_000 + round(t_s * 1e9)
 
 
 def rows(con, query):
@@ -476,3 +484,64 @@ def test_sealed_and_unsealed_rows_are_one_table(build):
         writer.append("requests", build.rows["requests"][1:])
         writer.flush()
         assert one(open_database(open_run(build.path)), "SELECT count(*) FROM requests") == (2,)
+
+
+def test_clock_offset_is_bounded_from_both_sides(build):
+    for i, (up, down) in enumerate([(0.010, 0.002), (0.004, 0.020)]):
+        build.request(i, 0.1, [0.1], request_id=f"q{i}")
+        # the server's clock is 3 s ahead; the request took `up` to it, the answer `down` back
+        build.add(
+            "requests", request_id=f"q{i}", source="span", arrival_ns=ns(i + 3 + up), end_ns=ns(i + 3.2 - down),
+            server_e2e_s=0.2, status="ok", node="n",
+        )  # fmt: skip
+    row = build.database().execute("SELECT * FROM clock").fetchone()
+    n, offset, low, high, error = row
+    assert n == 2
+    assert (low, high) == (pytest.approx(2.998), pytest.approx(3.004))
+    assert low <= offset <= high
+    assert error == pytest.approx(0.003)
+
+
+def test_warmup_is_found_where_the_transient_ends(build):
+    rng = random.Random(1)
+    for i in range(100):
+        build.request(i, (2.0 if i < 20 else 0.2) + rng.uniform(0, 0.02), [0.1])
+    transient_s, ratio = build.database().execute(
+        "SELECT transient_s, transient_ratio FROM warmup"
+    ).fetchone()  # fmt: skip
+    assert 20 <= transient_s < 50  # it may cut more than it must, never less
+    assert ratio == pytest.approx(transient_s / 100)
+
+
+def test_warmup_of_a_steady_run_is_short(build):
+    rng = random.Random(2)
+    for i in range(100):
+        build.request(i, 0.2 + rng.uniform(0, 0.1), [0.1])
+    assert build.database().execute("SELECT transient_ratio FROM warmup").fetchone()[0] < 0.3
+
+
+def test_host_pressure_is_what_neither_server_nor_client_used(build):
+    build.request(0, 0.2, [0.1])
+    build.request(10, 0.2, [0.1])
+    for t in range(11):
+        build.gauge(t, host_cpu_busy_ratio=0.95, host_cpu_count=2)
+    build.counter("host_process_cpu_seconds", {float(t): 1.2 * t for t in range(11)})
+    build.counter("client_cpu_s", {float(t): 0.1 * t for t in range(11)})
+    busy, foreign, throttled = build.database().execute(
+        "SELECT host_cpu_busy_mean_ratio, foreign_cpu_ratio, host_cpu_throttled_ratio FROM host_pressure"
+    ).fetchone()  # fmt: skip
+    assert busy == pytest.approx(0.95)
+    assert foreign == pytest.approx(0.95 - 1.3 / 2)
+    assert throttled is None
+
+
+def test_signals_and_findings_are_tables_beside_the_views(emulated):
+    build = emulated(rate=3, n=60)
+    con = build.database()
+    diagnose_open(open_run(build.path), con)
+    joined = con.execute(
+        "SELECT count(*) FROM signals s JOIN queue q ON s.name = 'running_mean_count'"
+        " AND s.value = q.running_mean_count"
+    ).fetchone()
+    assert joined == (1,)
+    assert con.execute("SELECT count(*) FROM findings").fetchone()[0] >= 8

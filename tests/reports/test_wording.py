@@ -34,6 +34,7 @@ def test_seconds_have_three_significant_figures(value, text):
         (1.034, "+3.4 %"),
         (0.9999, "0 %"),
         (2.0, "+100 %"),
+        (15.1, "×15.1"),
         (float("inf"), "unbounded"),
     ],
 )
@@ -43,6 +44,7 @@ def test_a_gain_is_a_signed_percentage(ratio, text):
 
 def test_a_gain_interval_names_the_unit_once():
     assert w.gain_interval(0.95, 1.33) == "−5 to +33 %"
+    assert w.gain_interval(1.42, 4.1) == "+42 % to ×4.10"
 
 
 @pytest.mark.parametrize(
