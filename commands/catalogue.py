@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import WhyboundError
+from .options import HELP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ..rules.model import Condition, Lever, Rule
 
 
-@click.command("rules")
+@click.command("rules", context_settings=HELP)
 @click.argument("rule_id", required=False)
 @click.option("--test", is_flag=True, help="Run every rule's own cases.")
 def rules_command(rule_id: str | None, test: bool) -> int:
@@ -85,7 +86,7 @@ def _condition(c: Condition) -> str:
     return f"{c.signal} {c.op} {right}"
 
 
-@click.command("levers")
+@click.command("levers", context_settings=HELP)
 @click.argument("lever_id", required=False)
 def levers_command(lever_id: str | None) -> None:
     """List the levers, or explain one: its causal chain, its flags, its price and its way back."""

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from .options import HELP
 
-@click.command("check")
+
+@click.command("check", context_settings=HELP)
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 def check_command(run: Path | None) -> int:
     """This machine (driver, profilers, permissions), or the soundness of a run."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import WhyboundError
-from .options import FORMATS, rendered, save
+from .options import FORMATS, HELP, rendered, save
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ LOAD = "poisson:rate=5,in=64,out=48,d=12s,warmup=1s,seed=7"
 """Above what four slots serve (about 3.8 requests/s in the toy world), far below what sixteen do."""
 
 
-@click.command("demo")
+@click.command("demo", context_settings=HELP)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Keep the two runs in this folder."
 )

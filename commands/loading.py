@@ -10,10 +10,10 @@ from typing import Any
 import click
 import msgspec
 
-from .options import SECONDS, progress_wanted
+from .options import HELP, SECONDS, progress_wanted
 
 
-@click.command("load")
+@click.command("load", context_settings=HELP)
 @click.argument("url")
 @click.option(
     "--load", "text", required=True, metavar="SPEC", help="e.g. 'poisson:rate=4,in=64,out=64'."

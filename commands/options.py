@@ -13,6 +13,9 @@ import click
 if TYPE_CHECKING:
     from ..rules.model import Diagnosis
 
+HELP = {"help_option_names": ["-h", "--help"]}
+"""Context settings of every command, so that `-h` works however it is called."""
+
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 1.0}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError, WhyboundError
-from .options import FORMATS, GUARDS, TARGET, rendered, save
+from .options import FORMATS, GUARDS, HELP, TARGET, rendered, save
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
 
@@ -22,7 +22,7 @@ SELECT * FROM (
 """What a run's database holds; the logs' own tables have no comment and are not shown."""
 
 
-@click.command("diagnose")
+@click.command("diagnose", context_settings=HELP)
 @_RUN
 @TARGET
 @GUARDS
@@ -49,7 +49,7 @@ def diagnose_command(
     click.echo(rendered(diagnosis, "json" if as_json else form))
 
 
-@click.command("report")
+@click.command("report", context_settings=HELP)
 @_RUN
 @click.option(
     "--format", "form", type=FORMATS, default="html", show_default=True, help="How to show it."
@@ -79,7 +79,7 @@ def report_command(run: Path, form: str, output: Path | None) -> None:
     click.echo(f"wrote {output}", err=True)
 
 
-@click.command("sql")
+@click.command("sql", context_settings=HELP)
 @_RUN
 @click.argument("query", required=False)
 @click.option(

@@ -15,6 +15,7 @@ from .history import history_options, history_plan
 from .options import (
     FORMATS,
     GUARDS,
+    HELP,
     SECONDS,
     TARGET,
     default_run_dir,
@@ -53,7 +54,7 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command("run", context_settings={"ignore_unknown_options": False})
+@click.command("run", context_settings=HELP)
 @_common
 @click.option(
     "--port", type=click.IntRange(1, 65535), help="Where the server listens [found by itself]."
@@ -91,7 +92,7 @@ def run_command(command: tuple[str, ...], **options: Any) -> int:
     return _record(options, command=command, urls=())
 
 
-@click.command("attach")
+@click.command("attach", context_settings=HELP)
 @_common
 @click.option(
     "--url",

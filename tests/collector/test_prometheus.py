@@ -219,7 +219,13 @@ def test_fifty_megabytes_go_through_without_holding_up_the_loop() -> None:
     async def use(url: str) -> dict[str, Any]:
         heart = asyncio.create_task(beat())
         source = PrometheusSource(
-            url=url, node="n", replica="r", interval_s=60, sink=lambda *_: None, timeout_s=30
+            url=url,
+            node="n",
+            replica="r",
+            interval_s=60,
+            sink=lambda *_: None,
+            timeout_s=30,
+            max_bytes=64 << 20,
         )
         stop = asyncio.Event()
         task = asyncio.create_task(source.run(stop))
