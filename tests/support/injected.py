@@ -215,7 +215,10 @@ def run_table(
     folder: Path,
     warm: str,
 ) -> list[str]:
-    """Judge every row on its server, print the table, and name the rows that came out otherwise."""
+    """Judge every row on its server, print the table, and name the rows that came out otherwise twice.
+
+    Machines are shared: a row that comes out otherwise is measured once more, and both lines are shown.
+    """
     lines, wrong = [], []
     for name, flags in servers.items():
         server = Server((*command, *flags), env, folder / f"{name}.log")
@@ -226,12 +229,16 @@ def run_table(
                 check=False,
             )
             for row in (r for r in rows if r.server == name):
-                load = load_of(row, server.url)
-                with trapped(row.trap, server) as load_url:
-                    d = attach(server, row, load, load_url, folder / row.name.replace(" ", "-"))
-                lines.append(line(row, d))
-                print(lines[-1], flush=True)
-                if not as_expected(row, d):
+                for attempt in (1, 2):
+                    load = load_of(row, server.url)  # measured before the trap is set
+                    there = folder / f"{row.name.replace(' ', '-')}-{attempt}"
+                    with trapped(row.trap, server) as load_url:
+                        d = attach(server, row, load, load_url, there)
+                    lines.append(line(row, d) + (" (again)" if attempt == 2 else ""))
+                    print(lines[-1], flush=True)
+                    if as_expected(row, d):
+                        break
+                else:
                     wrong.append(row.name)
         finally:
             server.stop()
