@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
-from ..errors import WhyboundError
+from .map_file import read_map
 from .schema import UNIT_SUFFIXES
 
 Version = tuple[int, ...]
@@ -253,16 +252,7 @@ def parse_map(text: str, where: str) -> MapFile:
             a signal or a name twice, or versions that make no sense; the message names `where` and
             what.
     """
-    try:
-        file = msgspec.convert(yaml.safe_load(text), MapFile)
-    except yaml.YAMLError as e:
-        raise WhyboundError(f"{where}: not YAML: {' '.join(str(e).split())}") from e
-    except msgspec.ValidationError as e:
-        raise WhyboundError(f"{where}: {e}") from e
-    fault = next(_faults(file), None)
-    if fault:
-        raise WhyboundError(f"{where}: {fault}")
-    return file
+    return read_map(text, MapFile, _faults, where)
 
 
 def engines() -> list[str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import WhyboundError
-from .session import Recorded
+from .session import Recorded, node_name
 from .sources.prometheus_api import PrometheusHistory
 from .store import RunWriter, create_run
 
@@ -43,7 +42,7 @@ async def record_history(plan: HistoryPlan, stop: asyncio.Event) -> Recorded:
         WhyboundError: the folder, the address or the matchers cannot be used, or nothing was there.
     """
     into = _Sink()
-    node = socket.gethostname()
+    node = node_name()
     history = PrometheusHistory(
         url=plan.url, since_s=plan.since_s, until_s=plan.until_s, match=plan.match, step_s=plan.step_s,
         node=node, sink=into.take,

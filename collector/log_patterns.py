@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
-from ..errors import WhyboundError
+from .map_file import read_map
 from .schema import TABLES, UNIT_SUFFIXES
 
 _FOLDER = Path(__file__).parent / "engines" / "logs"
@@ -145,16 +144,7 @@ def parse_patterns(text: str, where: str) -> PatternFile:
             column, a pattern twice, a regex that does not compile, or names a group that its regex
             lacks; the message names `where` and what.
     """
-    try:
-        file = msgspec.convert(yaml.safe_load(text), PatternFile)
-    except yaml.YAMLError as e:
-        raise WhyboundError(f"{where}: not YAML: {' '.join(str(e).split())}") from e
-    except msgspec.ValidationError as e:
-        raise WhyboundError(f"{where}: {e}") from e
-    fault = next(_faults(file), None)
-    if fault:
-        raise WhyboundError(f"{where}: {fault}")
-    return file
+    return read_map(text, PatternFile, _faults, where)
 
 
 def log_engines() -> list[str]:

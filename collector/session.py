@@ -94,7 +94,7 @@ async def record(plan: Plan, stop: asyncio.Event) -> Recorded:
         WhyboundError: nothing could be recorded: the folder, the command, or a server that never was ready.
     """
     create_run(plan.run_dir, force=plan.force)
-    with RunWriter(plan.run_dir, socket.gethostname()) as writer:
+    with RunWriter(plan.run_dir, node_name()) as writer:
         session = _Session(plan, writer, stop)
         try:
             return await session.run()

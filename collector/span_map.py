@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
-from ..errors import WhyboundError
+from .map_file import read_map
 from .schema import TABLES
 
 _FILE = Path(__file__).parent / "spans.yaml"
@@ -74,16 +73,12 @@ def parse_spans(text: str, where: str) -> tuple[RequestSpan, ...]:
             `requests` lacks, a difference of what is not known, or a name that is no regular expression;
             the message names `where` and what.
     """
-    try:
-        entries = msgspec.convert(yaml.safe_load(text), tuple[RequestSpan, ...])
-    except yaml.YAMLError as e:
-        raise WhyboundError(f"{where}: not YAML: {' '.join(str(e).split())}") from e
-    except msgspec.ValidationError as e:
-        raise WhyboundError(f"{where}: {e}") from e
-    fault = next((f for entry in entries for f in _faults(entry)), None)
-    if fault:
-        raise WhyboundError(f"{where}: {fault}")
-    return entries
+    return read_map(
+        text,
+        tuple[RequestSpan, ...],
+        lambda entries: (f for entry in entries for f in _faults(entry)),
+        where,
+    )
 
 
 def _faults(entry: RequestSpan) -> Iterator[str]:
