@@ -23,6 +23,9 @@ Kind = Literal["gauge", "counter", "histogram"]
 Part = Literal["value", "bucket", "sum", "count"]
 
 _FOLDER = Path(__file__).parent / "engines"
+EXPORTERS = ("dcgm",)
+"""Maps of what speaks for a machine beside its engines: their rows name neither engine nor replica."""
+
 _LATEST: Version = (1_000_000,)
 _HISTOGRAM_PARTS: tuple[tuple[str, Part], ...] = (
     ("_bucket", "bucket"),
@@ -52,7 +55,7 @@ class SignalMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Attributes:
         names: in order of preference: of several on one page only the first counts.
-        labels: upstream labels that become the column `phase` or `reason`.
+        labels: upstream labels that become the column `phase`, `reason` or `gpu`.
         expected: its absence from a page of a version that has it must be told.
         expected_since: a later start of that than the names' own `since`.
     """
@@ -62,7 +65,7 @@ class SignalMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     unit: str
     names: list[Upstream]
     doc: str
-    labels: dict[str, Literal["phase", "reason"]] = {}
+    labels: dict[str, Literal["phase", "reason", "gpu"]] = {}
     expected: bool = False
     expected_since: str | None = None
 
@@ -128,10 +131,15 @@ class Target:
 
 
 class EngineMap:
-    """Look-ups by the exact names that stand on a page."""
+    """Look-ups by the exact names that stand on a page.
+
+    Attributes:
+        serves: it is an engine's, not an exporter's.
+    """
 
     def __init__(self, engine: str, files: list[MapFile]) -> None:
         self.engine = engine
+        self.serves = engine not in EXPORTERS
         self.signals: list[SignalMap] = [s for f in files for s in f.signals]
         self.instance_labels: list[str] = [n for f in files for n in f.instance_labels]
         self.targets: dict[str, Target] = {}
@@ -257,17 +265,18 @@ def parse_map(text: str, where: str) -> MapFile:
 
 def engines() -> list[str]:
     """The engine kinds that have a map, sorted."""
-    return sorted(p.stem for p in _FOLDER.glob("*.yaml") if p.stem != "generic")
+    others = ("generic", *EXPORTERS)
+    return sorted(p.stem for p in _FOLDER.glob("*.yaml") if p.stem not in others)
 
 
 @cache
 def load_map(engine: str) -> EngineMap:
-    """The map of one engine with the generic one; for an engine without a map the generic alone.
+    """The map of an engine or exporter with the generic one; for one without a map the generic alone.
 
     Raises:
         WhyboundError: a map is broken; see `parse_map`.
     """
-    stems = [engine, "generic"] if engine in engines() else ["generic"]
+    stems = [engine, "generic"] if engine in (*engines(), *EXPORTERS) else ["generic"]
     files = []
     for stem in stems:
         path = _FOLDER / f"{stem}.yaml"

@@ -259,7 +259,7 @@ class _Rows:
         if columns is None:
             columns = self._column_cache[key] = {
                 "node": self._place.node,
-                "engine": self._mapping.engine,
+                "engine": self._mapping.engine if self._mapping.serves else "",
                 "replica": self._instance(sample.labels),
                 "gpu": "",
                 "phase": "",
@@ -275,6 +275,8 @@ class _Rows:
         return columns
 
     def _instance(self, labels: Mapping[str, str]) -> str:
+        if not self._mapping.serves:
+            return ""
         told = [n for n in self._mapping.instance_labels if n in self.varying and n in labels]
         return "/".join([self._place.replica, *(labels[name] for name in told)])
 
