@@ -70,7 +70,7 @@ def _explain_rule(rule: Rule) -> None:
     _print(lines)
     for case in rule.cases:
         facts = ", ".join(f"{k}={v}" for k, v in case.signals.items())
-        click.echo(f"  case        {case.name}: {facts} → {case.state}")
+        click.echo(f"  case         {case.name}: {facts} → {case.state}")
 
 
 def _condition(c: Condition) -> str:
@@ -95,7 +95,8 @@ def levers_command(lever_id: str | None) -> None:
     levers = load_levers()
     if lever_id is None:
         for lever in sorted(levers.values(), key=lambda x: (x.ladder_rung, x.id)):
-            click.echo(f"  {lever.id:<26} {', '.join(lever.attacks):<28} {lever.title}")
+            classes = ", ".join(dict.fromkeys(a.partition(".")[0] for a in lever.attacks))
+            click.echo(f"  {lever.id:<26} {classes:<31} {lever.title}")
         click.echo("\nprofile levers ID explains one")
         return
     _explain_lever(_pick(lever_id, levers, "lever"))
@@ -121,7 +122,7 @@ def _explain_lever(lever: Lever) -> None:
         ("why", lever.why),
         ("enabled by", "; ".join(map(_condition, lever.enabling))),
         ("harms when", "; ".join(map(_condition, lever.harms))),
-        ("effect", "; ".join(effects)),
+        ("effect", "; ".join(effects) or f"solved by the model: {lever.solver}"),
         ("relieves", lever.relieves),
         ("burdens", lever.burdens),
         ("effort", f"{lever.effort} (rung {lever.ladder_rung} of the ladder)"),
@@ -149,4 +150,4 @@ def _pick(name: str, known: dict[str, object] | dict[str, Rule] | dict[str, Leve
 def _print(lines: list[tuple[str, str]]) -> None:
     for key, value in lines:
         if value:
-            click.echo(f"  {key:<12}{' '.join(value.split())}")
+            click.echo(f"  {key:<13}{' '.join(value.split())}")

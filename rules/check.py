@@ -8,15 +8,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .conditions import leaves, signals_of
-from .model import PARAMS, SUB_CAUSES, Case, Condition, Effect, Lever, Rule
+from .model import PARAMS, SOLVERS, SUB_CAUSES, Case, Condition, Effect, Lever, Rule
 from .strict_yaml import Key, did_you_mean
 
 KINDS: dict[type, str] = {Rule: "rule", Lever: "lever"}
 
 SCOPE_KEYS = ("gpu", "node", "phase", "replica", "segment")
 
-ENGINES = ("vllm", "sglang", "tensorrt_llm", "tgi", "llamacpp", "nginx")
-"""Who a flag may be for: the engines, and what stands in front of them."""
+ENGINES = (
+    "vllm", "sglang", "tensorrt_llm", "tgi", "llamacpp", "dynamo", "nginx", "kubernetes", "nvidia_smi",
+)  # fmt: skip
+"""Who a flag may be for: the engines, what stands in front of them, and what they stand on."""
 
 LADDER_RUNGS = range(1, 11)
 """Workload and SLO, baseline, delete idle, right-size, scheduling and reuse, fewer bytes, topology,
@@ -79,8 +81,11 @@ def check_lever(lever: Lever) -> Iterator[Problem]:
             yield Problem(("flags", engine), f"unknown engine {engine!r}{hint}")
         if "{" in flag.replace("{value}", ""):
             yield Problem(("flags", engine), "only {value} stands for something in a flag")
-    if not lever.effect:
-        yield Problem(("effect",), "a lever has at least one effect")
+    if lever.solver is not None and lever.solver not in SOLVERS:
+        hint = did_you_mean(lever.solver, SOLVERS)
+        yield Problem(("solver",), f"unknown solver {lever.solver!r}{hint}")
+    if bool(lever.effect) == (lever.solver is not None):
+        yield Problem(("effect",), "a lever has at least one effect, or else a solver, not both")
     for i, effect in enumerate(lever.effect):
         yield from _effect(("effect", i), effect)
     yield from _conditions(("enabling",), lever.enabling)

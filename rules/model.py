@@ -64,50 +64,86 @@ class Param(msgspec.Struct, frozen=True, kw_only=True):
     """One named parameter of the cost model or of the engine's policy.
 
     Attributes:
-        component: the part of the time budget that it governs.
-        law: how that part's seconds move with it: `proportional` or `inverse`.
+        components: the parts of the time budget that it governs.
+        law: how those parts' seconds move with it: `proportional` or `inverse`.
     """
 
     unit: str
     doc: str
-    component: str
-    law: Literal["proportional", "inverse"]
+    components: tuple[str, ...]
+    law: Literal["proportional", "inverse"] = "proportional"
+
+
+def _both(part: str) -> tuple[str, str]:
+    return f"prefill_{part}", f"decode_{part}"
 
 
 PARAMS: dict[str, Param] = {
     "max_num_seqs": Param(
-        unit="count", component="wait_slot", law="inverse",
+        unit="count", components=("wait_slot",), law="inverse",
         doc="requests that may run at once; waiting for a slot shrinks as it grows",
     ),
     "token_budget": Param(
-        unit="tokens", component="wait_budget", law="inverse",
+        unit="tokens", components=("wait_budget",), law="inverse",
         doc="tokens that one engine step may process, decode and prefill together",
     ),
     "kv_capacity": Param(
-        unit="tokens", component="wait_kv", law="inverse",
+        unit="tokens", components=("wait_kv",), law="inverse",
         doc="tokens whose keys and values fit in the cache",
     ),
     "offered_load": Param(
-        unit="per_s", component="wait_busy", law="proportional",
+        unit="per_s", components=("wait_busy",),
         doc="requests a second that one replica receives",
     ),
     "path_latency": Param(
-        unit="s", component="network", law="proportional",
+        unit="s", components=("network",),
         doc="time between client and server that the server does not see",
     ),
     "front_end": Param(
-        unit="s", component="front_end", law="proportional",
+        unit="s", components=("front_end",),
         doc="API server work a request: parsing, tokenization, IPC, detokenization, streaming",
     ),
-    "prefill_time": Param(
-        unit="s", component="prefill", law="proportional",
-        doc="engine time from first scheduled to first token",
+    "weight_bytes": Param(
+        unit="bytes", components=_both("weights"),
+        doc="weights that a step reads; fewer of them in memory leave more room for the KV cache",
     ),
-    "decode_time": Param(
-        unit="s", component="decode", law="proportional",
-        doc="engine time from first to last token",
+    "kv_bytes_per_token": Param(
+        unit="bytes", components=("decode_kv",),
+        doc="keys and values of one token: what attention reads, and what fills the cache",
+    ),
+    "compute_per_token": Param(
+        unit="s", components=_both("compute"),
+        doc="arithmetic of one token at the rate that its number format reaches",
+    ),
+    "prefill_tokens": Param(
+        unit="tokens", components=("prefill_compute",),
+        doc="prompt tokens a request that are computed, not found in a cache",
+    ),
+    "launch_cost": Param(
+        unit="s", components=_both("launch"),
+        doc="host time to launch the kernels of one step; it counts where the device waits for it",
+    ),
+    "host_step": Param(
+        unit="s", components=_both("host"),
+        doc="host time of one step beside launches: schedule, prepare inputs, sample, update",
+    ),
+    "host_exposed": Param(
+        unit="ratio", components=_both("host"),
+        doc="part of the host's step that the device waits for; 0 where the next step is prepared meanwhile",
+    ),
+    "kernel_floor": Param(
+        unit="s", components=_both("floor"),
+        doc="shortest time of a step's kernels, however little each of them does",
+    ),
+    "link_time": Param(
+        unit="s", components=_both("link"),
+        doc="collectives between GPUs in one step that nothing hides",
     ),
 }  # fmt: skip
+"""Waiting and the path govern one part of the budget, the step's parts one in each phase."""
+
+SOLVERS = ("speculation", "tensor_parallel")
+"""Levers whose effect is no change of parameters name one of these; `analyzers` holds the functions."""
 
 Op = Literal["<", "<=", ">", ">=", "==", "!="]
 
@@ -192,6 +228,7 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         flags: how to apply it, by engine (vllm, sglang, tensorrt_llm, …); `{value}` is a new
             setting.
         setting: the engine setting that it changes, when it is one.
+        solver: one of `SOLVERS`, when its effect is no change of parameters; `effect` is then empty.
     """
 
     id: str
@@ -217,6 +254,7 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reinforces: list[str] = []
     obstructs: list[str] = []
     setting: str | None = None
+    solver: str | None = None
 
 
 # ---------------------------------------------------------------- the diagnosis document

@@ -42,8 +42,8 @@ def signals(tmp_path):
 
 
 def params(_tmp_path):
-    """Every parameter of the cost model: unit, the part of the budget that it governs, its law."""
-    return {name: f"{p.component}, {p.law} [{p.unit}]" for name, p in PARAMS.items()}
+    """Every parameter of the cost model: unit, the parts of the budget that it governs, their law."""
+    return {name: f"{', '.join(p.components)}; {p.law} [{p.unit}]" for name, p in PARAMS.items()}
 
 
 def diagnosis(_tmp_path):

@@ -11,7 +11,7 @@ from whybound.rules.conditions import signals_of
 from whybound.rules.effects import applied, applied_range
 from whybound.rules.evaluate import Signals, helps
 from whybound.rules.load import load_levers, load_rules
-from whybound.rules.model import CLASSES, PARAMS, Effect, Signal
+from whybound.rules.model import CLASSES, PARAMS, SOLVERS, Effect, Signal
 
 LEVERS = load_levers()
 each = pytest.mark.parametrize("lever", LEVERS.values(), ids=LEVERS)
@@ -21,25 +21,46 @@ KNOWN = {
     "vllm": {
         "--max-num-seqs", "--max-num-batched-tokens", "--enable-chunked-prefill", "--max-num-queued-reqs",
         "--enable-prefix-caching", "--kv-cache-dtype", "--gpu-memory-utilization", "--api-server-count",
-        "--stream-interval", "--data-parallel-size",
+        "--stream-interval", "--data-parallel-size", "--quantization", "--enforce-eager",
+        "--compilation-config.cudagraph_mode", "--max-cudagraph-capture-size", "--async-scheduling",
+        "--optimization-level", "--numa-bind", "--speculative-config", "--speculative-config.method",
+        "--speculative-config.num_speculative_tokens", "--tensor-parallel-size", "--disable-custom-all-reduce",
+        "VLLM_USE_NCCL_SYMM_MEM", "--kv-transfer-config.kv_connector", "--kv-transfer-config.kv_role",
+        "--kv-offloading-size", "--attention-backend",
     },
     "sglang": {
         "--max-running-requests", "--chunked-prefill-size", "--max-queued-requests", "--disable-radix-cache",
         "--kv-cache-dtype", "--mem-fraction-static", "--tokenizer-worker-num", "--stream-interval", "--dp-size",
+        "--quantization", "--cuda-graph-backend-decode", "--cuda-graph-max-bs-decode", "--disable-overlap-schedule",
+        "--enable-torch-compile", "--numa-node", "--speculative-algorithm", "--speculative-num-draft-tokens",
+        "--tp-size", "--enable-symm-mem", "--enable-nccl-nvls", "--disaggregation-mode",
+        "--enable-hierarchical-cache", "--decode-attention-backend",
+        "--policy",  # of its router
     },
     "tensorrt_llm": {
         "max_batch_size", "max_num_tokens", "enable_chunked_prefill", "kv_cache_config.enable_block_reuse",
         "kv_cache_config.dtype", "kv_cache_config.free_gpu_memory_fraction", "num_serve_frontends",
-        "stream_interval",
+        "stream_interval", "quant_config.quant_algo", "cuda_graph_config.enable_padding",
+        "cuda_graph_config.max_batch_size", "disable_overlap_scheduler", "torch_compile_config.enable_fullgraph",
+        "TLLM_NUMA_AWARE_WORKER_AFFINITY", "speculative_config", "speculative_config.decoding_type",
+        "speculative_config.max_draft_len", "tensor_parallel_size", "allreduce_strategy",
+        "cache_transceiver_config.backend", "kv_cache_config.host_cache_size", "attn_backend",
     },
-    "nginx": {"proxy_buffering", "proxy_http_version"},
+    "dynamo": {"--router-mode", "--router-conditional-disagg"},
+    "nginx": {"proxy_buffering", "proxy_http_version", "least_conn"},
+    "kubernetes": {"resources.requests.cpu"},
+    "nvidia_smi": {"-rgc", "-pl"},
 }  # fmt: skip
 PATTERN = {
-    "vllm": r"--[\w-]+",
+    "vllm": r"--[\w-]+(?:\.\w+)?|[A-Z_]{5,}(?==)",
     "sglang": r"--[\w-]+",
-    "tensorrt_llm": r"[\w.]+(?=:)",
-    "nginx": r"proxy_\w+",
+    "tensorrt_llm": r"[\w.]+(?=:)|[A-Z_]{5,}(?==)",
+    "dynamo": r"--[\w-]+",
+    "nginx": r"proxy_\w+|least_conn",
+    "kubernetes": r"[\w.]+(?=:)",
+    "nvidia_smi": r"(?<!\S)-\w+",
 }
+NOT_ENGINES = {"dynamo", "nginx", "kubernetes", "nvidia_smi"}
 
 
 @each
@@ -64,7 +85,7 @@ def test_the_causal_chain_is_whole(lever):
 def test_a_lever_on_an_engine_setting_says_how_to_set_it(lever):
     if lever.setting:
         assert {"vllm", "sglang"} <= set(lever.flags)
-    engines = set(lever.flags) - {"nginx"}
+    engines = set(lever.flags) - NOT_ENGINES
     if "tensorrt_llm" not in engines and engines:
         assert "TensorRT-LLM" in lever.source  # says why there is none
 
@@ -81,8 +102,12 @@ def test_every_lever_is_offered_by_a_rule_and_every_rule_offers_one():
 
 
 def test_every_part_of_the_budget_has_a_lever():
-    relieved = {PARAMS[e.param].component for lever in LEVERS.values() for e in lever.effect}
-    assert relieved == {p.component for p in PARAMS.values()}
+    relieved = {
+        part for x in LEVERS.values() for e in x.effect for part in PARAMS[e.param].components
+    }
+    assert relieved == {part for p in PARAMS.values() for part in p.components}
+    assert {e.param for x in LEVERS.values() for e in x.effect} == set(PARAMS)
+    assert {x.solver for x in LEVERS.values()} == {None, *SOLVERS}
     assert {a.partition(".")[0] for lever in LEVERS.values() for a in lever.attacks} <= set(CLASSES)
 
 
@@ -93,6 +118,11 @@ def signals(**values):
     )
 
 
+DECODE = {
+    "weight_bits_count": 16.0, "decode_weights_share_ratio": 0.8, "decode_kv_share_ratio": 0.1,
+    "decode_compute_share_ratio": 0.05, "prefill_compute_share_ratio": 0.9, "decode_link_share_ratio": 0.0,
+    "prefill_share_ratio": 0.1, "running_mean_count": 8.0, "ridge_batch_count": 295.0, "kv_used_max_ratio": 0.2,
+}  # fmt: skip
 WAITING = {"waiting_busy_ratio": 0.9, "slots_used_ratio": 1.0}
 
 
@@ -119,8 +149,37 @@ WAITING = {"waiting_busy_ratio": 0.9, "slots_used_ratio": 1.0}
         ("more_api_servers", {"front_end_work_ratio": 0.3, "front_end_work_mean_s": 0.4, "wait_share_ratio": 0.01}, True),
         ("more_api_servers", {"front_end_work_ratio": 0.01, "bunched_tokens_ratio": 0.0}, False),
         ("prefix_caching", {"prefix_hit_ratio": 0.0}, "check_first"),
-        ("kv_cache_fp8", {"kv_used_max_ratio": 0.2, "input_mean_tokens": 300.0}, False),
-        ("kv_cache_fp8", {"kv_used_max_ratio": 0.99}, True),
+        ("prefix_caching", {"prefix_caching_enabled": "yes"}, False),
+        ("kv_cache_fp8", {"kv_used_max_ratio": 0.2, "input_mean_tokens": 300.0, "decode_kv_share_ratio": 0.01}, False),
+        ("kv_cache_fp8", {"kv_used_max_ratio": 0.99, "kv_bits_count": 16.0}, True),
+        ("kv_cache_fp8", {"kv_used_max_ratio": 0.99, "kv_bits_count": 8.0}, False),
+        ("weights_fp8", {**DECODE, "gpu_fp8_supported": "yes"}, True),
+        ("weights_fp8", {**DECODE, "gpu_fp8_supported": "no"}, False),
+        ("weights_fp8", {**DECODE, "gpu_fp8_supported": "yes", "weight_bits_count": 8.0}, False),
+        ("weights_fp8", DECODE, "check_first"),
+        ("weights_int8", {**DECODE, "gpu_fp8_supported": "yes"}, False),
+        ("weights_nvfp4", {**DECODE, "gpu_fp4_supported": "no"}, False),
+        ("weights_int4", DECODE, True),
+        ("weights_int4", {**DECODE, "running_mean_count": 100.0}, False),
+        ("weights_int4", {**DECODE, "prefill_share_ratio": 0.8}, False),
+        ("cuda_graphs", {"graphs_enabled": "no", "decode_launch_share_ratio": 0.5}, True),
+        ("cuda_graphs", {"graphs_enabled": "yes", "decode_launch_share_ratio": 0.5}, False),
+        ("raise_graph_batch", {"graphs_enabled": "yes", "decode_launch_share_ratio": 0.5, "running_max_count": 64.0}, False),
+        ("async_scheduling", {"async_scheduling_enabled": "no", "decode_host_share_ratio": 0.3}, True),
+        ("async_scheduling", {"async_scheduling_enabled": "yes"}, False),
+        ("give_engine_cpu", {"host_cpu_throttled_ratio": 0.4}, True),
+        ("give_engine_cpu", {"host_cpu_throttled_ratio": 0.0}, "check_first"),
+        ("speculative_decoding", {**DECODE, "speculation_enabled": "no"}, True),
+        ("speculative_decoding", {**DECODE, "speculation_enabled": "no", "running_mean_count": 100.0}, False),
+        ("stop_speculation", {**DECODE, "speculation_enabled": "yes"}, False),
+        ("stop_speculation", {**DECODE, "speculation_enabled": "yes", "running_mean_count": 100.0}, True),
+        ("tensor_parallel_up", {**DECODE, "gpu_count": 8.0, "tensor_parallel_count": 4.0}, True),
+        ("tensor_parallel_up", {**DECODE, "gpu_count": 4.0, "tensor_parallel_count": 4.0}, False),
+        ("tensor_parallel_down", {"tensor_parallel_count": 1.0}, False),
+        ("tensor_parallel_down", {"tensor_parallel_count": 4.0, "decode_link_share_ratio": 0.4, "kv_used_max_ratio": 0.2}, True),
+        ("unlock_clocks_or_power", {"gpu_throttled_ratio": 0.0}, False),
+        ("kv_offload", {"prefix_caching_enabled": "yes", "shared_prefix_ratio": 0.5, "prefix_hit_ratio": 0.1, "kv_used_max_ratio": 0.3}, False),
+        ("disaggregate_prefill", {"chunked_prefill_enabled": "yes", "stalled_itl_ratio": 5.0, "input_mean_tokens": 6000.0, "prefill_share_ratio": 0.4, "prefix_hit_ratio": 0.8}, False),
     ],
 )  # fmt: skip
 def test_does_it_help_here(lever, facts, expected):
@@ -131,6 +190,7 @@ def test_opposite_levers_never_both_help():
     for rising, falling in (
         ("raise_max_num_seqs", "lower_max_num_seqs"),
         ("raise_token_budget", "lower_token_budget"),
+        ("tensor_parallel_up", "tensor_parallel_down"),
     ):
         names = sorted(
             signals_of([*LEVERS[rising].enabling, *LEVERS[falling].enabling, *LEVERS[rising].harms])

@@ -41,7 +41,7 @@ resource: fan
 attacks: [compute]
 enabling: []
 effect:
-  - {param: prefill_time, times: 0.5, efficiency: [0.2, 1.0]}
+  - {param: kernel_floor, times: 0.5, efficiency: [0.2, 1.0]}
 relieves: heat
 burdens: noise
 effort: minutes
@@ -77,14 +77,16 @@ def line_of(text: str, needle: str) -> int:
 def test_the_room_loads_and_names_files_by_id():
     rules, prechecks, levers = load_rules(), load_prechecks(), load_levers()
     assert list(rules) == [
-        "batch_cap", "client_or_proxy_path", "front_end_holds_tokens", "front_end_saturated", "kv_cache_full",
-        "offered_above_capacity", "prefill_blocks_decode", "proxy_buffers_stream", "token_budget",
+        "batch_cap", "client_or_proxy_path", "collectives", "decode_above_ridge", "decode_reads_kv",
+        "decode_reads_weights", "front_end_holds_tokens", "front_end_saturated", "graph_fallback",
+        "host_scheduler", "kernel_launch", "kv_cache_full", "offered_above_capacity", "prefill_arithmetic",
+        "prefill_blocks_decode", "proxy_buffers_stream", "recomputation", "small_kernels", "token_budget",
     ]  # fmt: skip
     assert set(prechecks) == {
         "client_bound", "cpu_shortage", "warmup_included", "too_few_finished", "too_few_samples",
     }  # fmt: skip
     assert all(key == item.id for items in (rules, prechecks) for key, item in items.items())
-    assert len(levers) == 14
+    assert len(levers) == 36
     rules.clear()  # a caller's copy is its own
     assert load_rules()
 
@@ -158,7 +160,7 @@ def test_what_is_wrong_in_a_rule_is_named_with_its_line(tmp_path, old, new, at, 
 @pytest.mark.parametrize(
     ("old", "new", "at", "says"),
     [
-        ("param: prefill_time", "param: prefil_time", "param", "unknown param 'prefil_time', did you mean 'prefill_time'?"),
+        ("param: kernel_floor", "param: kernel_flor", "param", "unknown param 'kernel_flor', did you mean 'kernel_floor'?"),
         ("times: 0.5", "times: 0", "param", "above 0"),
         ("times: 0.5", "times: 0.5, add: 1", "param", "exactly one of: times, add, set"),
         ("[0.2, 1.0]", "[1.0, 0.2]", "param", "within 0..1"),
@@ -171,7 +173,9 @@ def test_what_is_wrong_in_a_rule_is_named_with_its_line(tmp_path, old, new, at, 
         ("--cool {value}", "--cool {valeu}", "flags", "only {value}"),
         ("--cool {value}\"", "--cool\", sglang: 3", "flags", "each value of 'flags' must be text"),
         ("effort: minutes", "effort: minute", "effort", "did you mean 'minutes'?"),
-        ("effect:\n  - {param: prefill_time, times: 0.5, efficiency: [0.2, 1.0]}", "effect: []", "effect", "at least one effect"),
+        ("effect:\n  - {param: kernel_floor, times: 0.5, efficiency: [0.2, 1.0]}", "effect: []", "effect", "at least one effect"),
+        ("why: because", "why: because\nsolver: speculation", "effect", "not both"),
+        ("why: because", "why: because\nsolver: specalation", "solver", "unknown solver 'specalation', did you mean 'speculation'?"),
         ("enabling: []", "enabling: [{signal: a, op: \"<\"}]", "enabling", "exactly one of"),
         ("enabling: []", "enabling: [{sginal: a, op: \"<\"}]", "enabling", "did you mean 'signal'?"),
     ],
