@@ -3,43 +3,40 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..rules.effects import applied
 from ..rules.evaluate import helps, lever_conditions
 from ..rules.model import PARAMS, Amdahl, Gain, LeverAdvice
-from .counterfactual import gain as model_gain
-from .verdict import engines_for, question
-from .whatif import UNLIMITED, Engine, Load
+from .apply import SETTINGS, changed
+from .counterfactual import best_policy, gains, solve_all, spread
+from .formulas import amdahl
+from .verdict import question
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ..rules.evaluate import Signals
     from ..rules.model import BudgetItem, Effect, Lever, Target
-    from .fit import Fit
-    from .verdict import Label
+    from .counterfactual import Policy, Solved
+    from .posterior import Array
+    from .verdict import Label, Question, Whatif
+    from .whatif import World
 
 SMALL = 1.02
 """Gains below this are called none: they vanish in the noise of any run."""
 
-LOAD_DOUBT = (0.9, 1.0, 1.1)
+NO_BOUND = 1e9
+"""Stands for an infinite bound: JSON has no infinity."""
+
+LOAD_DOUBT = (0.9, 1.1)
 """The same traffic on another day: at high utilisation this is most of a gain's doubt."""
 
-ENGINE_FIELD = {
-    "max_num_seqs": "max_num_seqs",
-    "token_budget": "token_budget",
-    "kv_capacity": "kv_tokens",
-    "path_latency": "path_s",
-    "front_end": "front_end_s",
-}
-"""Parameter → the field of the model's engine; `offered_load` is the load's rate."""
-
-
-def amdahl(p: float, s: float) -> float:
-    """1 / ((1 − p) + p / s): the gain when a share p (0..1) becomes s times faster; s may be infinite."""
-    return 1.0 / max((1.0 - p) + p / s, 1e-9)
+NOTICEABLE = 1.10
+"""From this gain a lever is shown whatever class it is for."""
 
 
 def rank_levers(
@@ -50,20 +47,22 @@ def rank_levers(
     target: Target,
     budget: list[BudgetItem],
     signals: Signals,
-    facts: Mapping[str, float],
-    fit: Fit | None,
+    model: Whatif | None,
 ) -> list[LeverAdvice]:
-    """Levers that attack the verdict's class or candidates, or that a firing rule names; best first.
+    """Levers that attack the verdict's class or candidates, that a firing rule names, or that gain much.
 
     Those that help come before those to check first, and those before the ones that will not help;
     within each by gain, then by effort and ladder rung.
     """
+    estimates = {} if model is None else model_estimates(levers, label, target, budget, model)
     wanted = set(named)
     classes = {label.class_} if label.class_ else set(label.candidates)
     advice = []
     for lever in levers.values():
-        if lever.id in wanted or any(a.split(".")[0] in classes for a in lever.attacks):
-            advice.append(_advise(lever, label, target, budget, signals, facts, fit))
+        estimate = estimates.get(lever.id)
+        is_for = lever.id in wanted or any(a.split(".")[0] in classes for a in lever.attacks)
+        if is_for or (estimate is not None and estimate.gain.mid >= NOTICEABLE):
+            advice.append(_advise(lever, label, target, budget, signals, estimate))
     effort = {"minutes": 0, "hours": 1, "days": 2, "weeks": 3}
     order = {True: 0, "check_first": 1, False: 2}
     return sorted(
@@ -77,18 +76,118 @@ def rank_levers(
     )
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """What the model says of a lever: the gain, and the value of the setting that it sets."""
+
+    gain: Gain
+    value: float | None = None
+
+
+def model_estimates(
+    levers: Mapping[str, Lever],
+    label: Label,
+    target: Target,
+    budget: list[BudgetItem],
+    model: Whatif,
+) -> dict[str, Estimate]:
+    """The gain of every lever whose effect the model knows, by the fixed point, all solved together.
+
+    Each hypothesis of the fit draws how much of each effect arrives and how the load differs from the
+    measured one; the interval holds 80 % of them.
+    """
+    ask = question(target.metric, target.statistic)
+    policy = best_policies(ask, model)
+    base = _on_another_day(model.solved(ask).worlds[""], model.fit.n)
+    worlds: dict[str, World] = {}
+    values: dict[str, float | None] = {}
+    for lever in levers.values():
+        after = changed(lever, base, model.fit.work, policy, _arrives(lever, model.fit.n))
+        if after is not None:
+            worlds[lever.id], values[lever.id] = after
+    solved = solve_all(base, worlds, model.fit.n)
+    found = gains(ask, solved, model.facts)
+    return {
+        name: Estimate(_gain(levers[name], ratios, solved, target, budget, label), values[name])
+        for name, ratios in found.items()
+    }
+
+
+def best_policies(ask: Question, model: Whatif) -> dict[str, Policy]:
+    """The best value of each setting by itself, by the setting's name."""
+    solved = model.solved(ask)
+    found = gains(ask, solved, model.facts)
+    best = {}
+    for setting in SETTINGS.values():
+        tried = {k: p for k, p in model.tried.items() if p.name == setting}
+        chosen = best_policy(ask, found, tried, solved)
+        if chosen is not None:
+            best[setting] = chosen[0]
+    return best
+
+
+def _on_another_day(base: World, n: int) -> World:
+    """The base with its load a little off, in every hypothesis another way."""
+    engine, load = base
+    if not load.open_loop:
+        return base
+    rng = np.random.default_rng(1)
+    return engine, replace(load, rate=load.rate * rng.uniform(*LOAD_DOUBT, n))
+
+
+def _arrives(lever: Lever, n: int) -> dict[int, Array]:
+    """How much of each effect arrives in each hypothesis, 0..1."""
+    rng = np.random.default_rng(2)
+    return {i: rng.uniform(*effect.efficiency, n) for i, effect in enumerate(lever.effect)}
+
+
+def _gain(
+    lever: Lever,
+    ratios: Array,
+    solved: Solved,
+    target: Target,
+    budget: list[BudgetItem],
+    label: Label,
+) -> Gain:
+    """A gain and what caps it; only waiting and a smaller batch may carry it above Amdahl's bound."""
+    shown = spread(ratios)
+    bound = _bound(lever, budget, high=True)
+    why = (
+        f"the next ceiling, {label.binding_resource}"
+        if label.binding_resource
+        else "the next ceiling"
+    )
+    low, mid, high = shown.low, shown.mid, shown.high
+    if bound is not None and high > bound.gain:
+        if _service_only(solved):
+            low, mid, high = (min(v, bound.gain) for v in (low, mid, high))
+            why = f"Amdahl's bound on the {bound.p:.0%} that it acts on"
+        else:
+            why = f"the wait and the batch shrink with it: more than Amdahl's {bound.gain:.2f} on its own part"
+    return Gain(
+        low=low, mid=mid, high=high, metric=_metric(target), method="fixed_point", capped_by=why
+    )
+
+
+def _service_only(solved: Solved) -> bool:
+    """Nothing waits and hardly anyone shares a pass, so a gain is one of service time alone."""
+    base = solved.outcomes[""]
+    alone = float(np.median(base.batch)) <= 1.5
+    waits = float(np.median(base.wait_s / np.maximum(base.e2e_s, 1e-12)))
+    return alone and waits < 0.02
+
+
 def _advise(
     lever: Lever,
     label: Label,
     target: Target,
     budget: list[BudgetItem],
     signals: Signals,
-    facts: Mapping[str, float],
-    fit: Fit | None,
+    modelled: Estimate | None,
 ) -> LeverAdvice:
     bound = _bound(lever, budget)
-    value, modelled = _modelled(lever, label, target, facts, fit)
-    estimate = modelled or _share_estimate(lever, bound, budget, target)
+    estimate = modelled.gain if modelled else _share_estimate(lever, bound, budget, target)
+    value = modelled.value if modelled else None
     help_state, why = _state(lever, label, signals, estimate)
     flags = {
         k: v.replace("{value}", f"{value:.0f}" if value else "N") for k, v in lever.flags.items()
@@ -114,25 +213,42 @@ def _advise(
 
 def _speedup(effect: Effect, efficiency: float) -> float:
     """How many times shorter the component of the effect's parameter gets; `inf` when it vanishes."""
-    after = applied(effect, 1.0, efficiency) if effect.times is not None else 1.0
+    if effect.times is not None:
+        after = applied(effect, 1.0, efficiency)
+    else:
+        after = 1.0 - efficiency if effect.set == 0 else 1.0
     if PARAMS[effect.param].law == "inverse":
         return max(after, 1e-9)
     return 1.0 / after if after > 0 else math.inf
 
 
-def _bound(lever: Lever, budget: list[BudgetItem]) -> Amdahl | None:
+def _shares(budget: list[BudgetItem], high: bool) -> dict[str, float]:
+    return {
+        b.component: max(b.share, (b.high or 0.0) / b.seconds * b.share)
+        if high and b.seconds
+        else b.share
+        for b in budget
+    }
+
+
+def _bound(lever: Lever, budget: list[BudgetItem], high: bool = False) -> Amdahl | None:
     """Amdahl's bound on the lever: the share of the parts it acts on, and its full effect on them.
 
-    None when the budget does not hold such a part: then there is nothing to bound.
+    None when the budget does not hold such a part: then there is nothing to bound. `high`: at the upper
+    limits of the shares.
     """
-    shares = {b.component: b.share for b in budget}
-    parts = [(shares.get(PARAMS[e.param].component, 0.0), _speedup(e, 1.0)) for e in lever.effect]
-    p = sum(share for share, _ in parts)
+    shares = _shares(budget, high)
+    parts = [
+        (shares.get(component, 0.0), max(_speedup(e, e.efficiency[0]), _speedup(e, 1.0)))
+        for e in lever.effect
+        for component in PARAMS[e.param].components
+    ]
+    p = min(1.0, sum(share for share, _ in parts))
     if p <= 0:
         return None
     after = sum(share / s for share, s in parts)
     s = p / after if after > 0 else math.inf
-    return Amdahl(p=p, s=s if math.isfinite(s) else None, gain=amdahl(p, s))
+    return Amdahl(p=p, s=s if math.isfinite(s) else None, gain=min(amdahl(p, s), NO_BOUND))
 
 
 def _share_estimate(
@@ -141,94 +257,20 @@ def _share_estimate(
     """Amdahl on measured shares with the part of the effect that usually arrives."""
     if bound is None:
         return None
-    shares = {b.component: b.share for b in budget}
-    gains = []
+    shares = _shares(budget, high=False)
+    found = []
     for pick in (0, 1):
         saved = sum(
-            shares.get(PARAMS[e.param].component, 0.0)
-            * (1.0 - 1.0 / _speedup(e, e.efficiency[pick]))
+            shares.get(component, 0.0) * (1.0 - 1.0 / _speedup(e, e.efficiency[pick]))
             for e in lever.effect
+            for component in PARAMS[e.param].components
         )
-        gains.append(1.0 / max(1.0 - saved, 1e-9))
-    low, high = sorted(gains)
+        found.append(1.0 / max(1.0 - saved, 1e-9))
+    low, high = sorted(found)
     return Gain(
         low=low, mid=math.sqrt(low * high), high=min(high, bound.gain),
         metric=_metric(target), method="amdahl", capped_by=f"share of the part it acts on, {bound.p:.0%}",
     )  # fmt: skip
-
-
-def _modelled(
-    lever: Lever, label: Label, target: Target, facts: Mapping[str, float], fit: Fit | None
-) -> tuple[float | None, Gain | None]:
-    """The new value of the setting and the gain by the fixed point, where the model knows the parameter."""
-    if fit is None or len(lever.effect) != 1:
-        return None, None
-    effect = lever.effect[0]
-    ask = question(target.metric, target.statistic)
-    value: float | None = None
-    gains: list[list[float]] = []
-    for engine in engines_for(ask, fit, facts):
-        changed = _changed(effect, label, engine, fit.load)
-        if changed is None:
-            return None, None
-        new_engine, new_load, value = changed
-        base = (engine, fit.load)
-        gains.append(
-            [
-                model_gain(
-                    ask,
-                    base,
-                    (new_engine, replace(new_load, rate=new_load.rate * r)),
-                    facts,
-                )
-                for r in LOAD_DOUBT
-            ]
-        )
-    mid = gains[1][1]
-    low, high = _interval(gains, mid, target)
-    return value, Gain(
-        low=low, mid=mid, high=high, metric=_metric(target), method="fixed_point", capped_by=_cap(label),
-    )  # fmt: skip
-
-
-def _interval(gains: list[list[float]], mid: float, target: Target) -> tuple[float, float]:
-    """The gain's bounds: the fit's doubt, the load's, and that of the measured base, added in squares of logs."""
-    fit = [math.log(row[1] / mid) for row in gains]
-    load = [math.log(g / mid) for g in gains[1]]
-    base = [0.0, 0.0]
-    if target.value and target.low and target.high:
-        base = [math.log(target.low / target.value), math.log(target.high / target.value)]
-    down, up = (
-        math.sqrt(pick(fit) ** 2 + pick(load) ** 2 + pick(base) ** 2) for pick in (min, max)
-    )
-    return mid * math.exp(-down), mid * math.exp(up)
-
-
-def _changed(
-    effect: Effect, label: Label, engine: Engine, load: Load
-) -> tuple[Engine, Load, float | None] | None:
-    policy = label.policy
-    setting = {"max_num_seqs": "batch cap", "token_budget": "token budget"}.get(effect.param)
-    if setting and policy and policy.name == setting:
-        raises = policy.value > getattr(engine, ENGINE_FIELD[effect.param])
-        if raises == (applied(effect, 1.0, 1.0) > 1.0):
-            return replace(engine, **{ENGINE_FIELD[effect.param]: policy.value}), load, policy.value
-    if effect.param == "offered_load" and load.open_loop:
-        return engine, replace(load, rate=applied(effect, load.rate, 1.0)), None
-    name = ENGINE_FIELD.get(effect.param)
-    if name is None or getattr(engine, name) >= UNLIMITED:
-        return None
-    new = applied(effect, getattr(engine, name), 1.0)
-    fields: dict[str, Any] = {name: new}
-    return replace(engine, **fields), load, new if setting else None
-
-
-def _cap(label: Label) -> str:
-    return (
-        f"the next ceiling, {label.binding_resource}"
-        if label.binding_resource
-        else "the next ceiling"
-    )
 
 
 def _metric(target: Target) -> str:

@@ -23,6 +23,8 @@ from .load.run import run_load
 from .load.spec import LoadSpec, describe, to_dict
 from .load.summary import LoadSummary
 from .local_server import LocalServer, find_local_server
+from .machine import is_local, machine_rows
+from .model_config import model_config_rows
 from .sources.host import HostSource
 from .sources.log import LogSource
 from .sources.nvml import NvmlSource
@@ -248,6 +250,10 @@ class _Session:
         self.writer.update_manifest(
             url=urls[0], urls=urls, model=plan.model or models, emulated=emulated
         )
+        if plan.command or is_local(urls):
+            rows = await asyncio.to_thread(machine_rows, node=node, emulated=emulated)
+            self.writer.append("settings", rows)
+        await self._model_config()
         pid = self.server.pid if self.server else self.found.pid if self.found else None
         self.scrapers = [
             PrometheusSource(
@@ -273,6 +279,14 @@ class _Session:
         if code is not None:
             self._event("server_exited", f"with code {code}, unasked", float(code))
         return Recorded(plan.run_dir, urls[0], code, self.stop.is_set(), summary, error)
+
+    async def _model_config(self) -> None:
+        """What the served model is: read once the server has it, wherever it came from."""
+        command = self.found.command if self.found else self.command
+        rows = await asyncio.to_thread(
+            model_config_rows, requested_settings(command), engine=engine_of(command), node=self.writer.node
+        )  # fmt: skip
+        self.writer.append("settings", rows)
 
     async def _until_over(
         self, url: str, lost: asyncio.Task[None]

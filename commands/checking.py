@@ -13,8 +13,28 @@ from .options import HELP
 
 @click.command("check", context_settings=HELP)
 @click.argument("run", required=False, type=click.Path(path_type=Path))
-def check_command(run: Path | None) -> int:
-    """This machine (driver, profilers, permissions), or the soundness of a run."""
+@click.option("--roofs", is_flag=True, help="Measure what this machine reaches; half a minute.")
+@click.option(
+    "--python", metavar="EXE", help="Of --roofs: a Python with torch, such as the server's own."
+)
+@click.option("--json", "as_json", is_flag=True, help="Of --roofs: as JSON.")
+@click.option(
+    "--save/--no-save",
+    default=None,
+    help="Of --roofs: keep them for later recordings; the default, unless they were disturbed.",
+)
+def check_command(
+    run: Path | None, roofs: bool, python: str | None, as_json: bool, save: bool | None
+) -> int:
+    """This machine (driver, profilers, permissions), its roofs, or the soundness of a run."""
+    if roofs and run:
+        raise click.UsageError("--roofs is about this machine: leave RUN out")
+    if not roofs and (python or as_json or save is not None):
+        raise click.UsageError("--python, --json and --save go with --roofs")
+    if roofs:
+        from .roofing import check_roofs
+
+        return check_roofs(python, as_json=as_json, save=save)
     return _check_run(run) if run else _check_machine()
 
 
