@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from ..rules.evaluate import Signals
     from ..rules.model import BudgetItem, Effect, Lever, Target
-    from .counterfactual import Policy, Solved
+    from .counterfactual import Policy, Question, Solved
     from .posterior import Array
-    from .verdict import Label, Question, Whatif
+    from .verdict import Label, Whatif
     from .whatif import World
 
 SMALL = 1.02

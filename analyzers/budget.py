@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..rules.model import BudgetItem, Ceiling
-from .whatif import solve
+from .whatif import service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..rules.model import Signal, Target
-    from .fit import Fit
+    from .posterior import Array
+    from .verdict import Whatif
 
 COMPONENTS: dict[str, tuple[str, str | None]] = {
     "client_lag": ("load generator's own delay", None),
@@ -29,6 +33,22 @@ COMPONENTS: dict[str, tuple[str, str | None]] = {
     "unknown": ("not explained", None),
 }
 """Component → its label and the class that it speaks for; None where request level cannot tell."""
+
+STEP_PARTS: dict[str, tuple[str, str | None]] = {
+    "weights": ("reading weights", "memory"),
+    "kv": ("reading the KV cache", "memory"),
+    "compute": ("arithmetic", "compute"),
+    "floor": ("kernels too small", "latency"),
+    "link": ("collectives", "network"),
+    "launch": ("launching kernels", "launch"),
+    "host": ("scheduling on the host", "launch"),
+    "other": ("sampling and upkeep", None),
+}
+COMPONENTS |= {
+    f"{phase}_{part}": (f"{phase}: {label}", class_)
+    for phase in ("prefill", "decode")
+    for part, (label, class_) in STEP_PARTS.items()
+}
 
 
 def waiting_parts(
@@ -55,18 +75,31 @@ def waiting_parts(
     return parts
 
 
+@dataclass(frozen=True)
+class Seconds:
+    """A part of the target, with the bounds that the hypotheses give it where they differ."""
+
+    mid: float
+    low: float | None = None
+    high: float | None = None
+
+
 def time_budget(
-    target: Target, signals: Mapping[str, Signal], fit: Fit | None, wait_after_cap_s: float | None
+    target: Target,
+    signals: Mapping[str, Signal],
+    model: Whatif | None,
+    wait_after_cap_s: float | None,
 ) -> list[BudgetItem]:
     """The parts of the target's mean time; empty when the target has no time that was measured.
 
-    For throughput it is the engine's wall time a request, from the fitted step cost.
+    Prefill and decode are split by what their passes are held up by, where a fit tells. For throughput it
+    is the engine's wall time a request.
     """
     facts = {k: s.value for k, s in signals.items() if s.value is not None}
     if target.metric == "throughput":
-        return _wall_budget(facts, fit)
+        return _wall_budget(facts, model)
     if target.metric in ("itl", "tpot"):
-        return _gap_budget(facts, target.metric)
+        return _gap_budget(facts, target.metric, model)
     first = target.metric == "ttft"
     total = facts.get(f"client_{target.metric}_mean_s", facts.get(f"server_{target.metric}_mean_s"))
     if total is None or total <= 0:
@@ -82,55 +115,104 @@ def time_budget(
         parts |= waiting_parts(facts, facts["server_queue_mean_s"], wait_after_cap_s)
         in_flight = facts.get("step_wait_mean_s", 0.0)
         parts["wait_step"] = parts.get("wait_step", 0.0) + in_flight
-    for phase in ("prefill",) if first else ("prefill", "decode"):
-        if f"server_{phase}_mean_s" in facts:
-            parts[phase] = facts[f"server_{phase}_mean_s"]
-    return _items(parts, total, "client_latency, server_phases, queue")
+    found = {name: Seconds(v) for name, v in parts.items()}
+    if "server_prefill_mean_s" in facts:
+        found |= _prefill(facts["server_prefill_mean_s"], model)
+    if not first and "server_decode_mean_s" in facts:
+        found |= _decode(facts["server_decode_mean_s"], model)
+    return _items(found, total, "client_latency, server_phases, queue")
 
 
-def _gap_budget(facts: Mapping[str, float], metric: str) -> list[BudgetItem]:
+def _prefill(seconds: float, model: Whatif | None) -> dict[str, Seconds]:
+    if model is None:
+        return {"prefill": Seconds(seconds)}
+    return _split("prefill", seconds, model.fit.prefill)
+
+
+def _decode(seconds: float, model: Whatif | None) -> dict[str, Seconds]:
+    """Decode, without what others' prompts add to its passes."""
+    if model is None:
+        return {"decode": Seconds(seconds)}
+    stalled = seconds * float(np.median(stalled_share(model)))
+    return {"stall": Seconds(stalled), **_split("decode", seconds - stalled, model.fit.decode)}
+
+
+def stalled_share(model: Whatif) -> Array:
+    """Share of a mean decode pass that prompts of others add to it, an array over the hypotheses."""
+    base = model.by_path["e2e"].outcomes[""]
+    load, engine = model.fit.load, model.fit.engine
+    alone = service(engine, load, base.batch, 0.0).itl_s
+    share: Array = np.clip(1.0 - alone / np.maximum(base.itl_s, 1e-12), 0.0, 0.95)
+    return share
+
+
+def _split(phase: str, seconds: float, shares: Mapping[str, Array]) -> dict[str, Seconds]:
+    found = {}
+    for part, share in shares.items():
+        low, high = np.quantile(share, [0.1, 0.9])
+        mean = float(np.mean(share))
+        if mean >= _LEAST:
+            found[f"{phase}_{part}"] = Seconds(
+                mean * seconds, min(float(low), mean) * seconds, max(float(high), mean) * seconds
+            )
+    return found
+
+
+_LEAST = 0.002
+"""Shares of a phase below this are no line of a budget."""
+
+
+def _gap_budget(facts: Mapping[str, float], metric: str, model: Whatif | None) -> list[BudgetItem]:
     total = facts.get(f"client_{metric}_mean_s", facts.get("server_itl_mean_s"))
     if total is None or total <= 0:
         return []
     median = facts.get("client_itl_p50_s")
     if median is None or facts.get("chunks_per_token_ratio", 0.0) < 0.9:
-        return _items(
-            {"decode": min(total, facts.get("server_itl_mean_s", total))}, total, "server_phases"
-        )
+        step = min(total, facts.get("server_itl_mean_s", total))
+        return _items(_decode(step, model), total, "server_phases")
     step = min(median, total)
-    return _items({"decode": step, "stall": total - step}, total, "client_latency")
+    decode = (
+        {"decode": Seconds(step)} if model is None else _split("decode", step, model.fit.decode)
+    )
+    return _items({"stall": Seconds(total - step), **decode}, total, "client_latency")
 
 
-def _wall_budget(facts: Mapping[str, float], fit: Fit | None) -> list[BudgetItem]:
+def _wall_budget(facts: Mapping[str, float], model: Whatif | None) -> list[BudgetItem]:
+    """The engine's time a request: what its prompt adds, and its part of the passes it decodes in."""
     rate = facts.get("completed_rate_per_s")
-    if not rate or fit is None:
+    if not rate or model is None:
         return []
-    engine, load = fit.engines[1], fit.load
-    batch = max(1.0, facts.get("running_mean_count", solve(engine, load).batch))
-    step = engine.base_s + engine.per_sequence_s * batch
+    base = model.by_path["e2e"].outcomes[""]
+    batch = np.maximum(1.0, base.batch)
+    taken = service(model.fit.engine, model.fit.load, base.batch, 0.0)
+    prefill = float(np.median(taken.own_s))
+    passes = model.fit.load.output_tokens / model.fit.engine.step.tokens_per_pass
+    decode = float(np.median(passes * taken.step_s / batch))
     parts = {
-        "prefill": load.input_tokens * engine.per_prefill_token_s,
-        "decode": load.output_tokens * step / batch,
+        **_split("prefill", prefill, model.fit.prefill),
+        **_split("decode", decode, model.fit.decode),
     }
-    return _items(parts, 1.0 / rate, "step_fit, queue")
+    return _items(parts, 1.0 / rate, "fit, queue")
 
 
-def _items(parts: Mapping[str, float], total: float, source: str) -> list[BudgetItem]:
+def _items(parts: Mapping[str, Seconds], total: float, source: str) -> list[BudgetItem]:
     """Parts as shares of the total; what is missing is `unknown`, an excess scales all parts down."""
-    known = sum(parts.values())
+    known = sum(p.mid for p in parts.values())
     scale = total / known if known > total else 1.0
-    whole = {k: v * scale for k, v in parts.items() if v > 0}
-    whole["unknown"] = max(0.0, total - known * scale)
+    whole = {k: p for k, p in parts.items() if p.mid > 0}
+    whole["unknown"] = Seconds(max(0.0, total - known * scale) / scale)
     return [
         BudgetItem(
             component=name,
             label=COMPONENTS[name][0],
             class_=COMPONENTS[name][1],
-            seconds=seconds,
-            share=seconds / total,
+            seconds=p.mid * scale,
+            share=p.mid * scale / total,
             source=source,
+            low=None if p.low is None else p.low * scale,
+            high=None if p.high is None else p.high * scale,
         )
-        for name, seconds in whole.items()
+        for name, p in whole.items()
     ]
 
 

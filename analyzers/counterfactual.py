@@ -1,7 +1,8 @@
 """The gain vector: by what ratio the target improves when one thing is made better.
 
-Each axis changes one thing in the fitted model and solves it again. The model's parts are tied to the
-measured ones first, so that only its *changes* are believed, not its absolute values.
+Each axis changes one thing in every hypothesis of the fit and solves it again, all of them together. The
+model's parts are tied to the measured ones first, so that only its *changes* are believed, not its absolute
+values.
 """
 
 from __future__ import annotations
@@ -10,12 +11,25 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .whatif import UNLIMITED, Engine, Load, Outcome, itl_at, slots, solve
+import numpy as np
+
+from .step_cost import Number
+from .whatif import UNLIMITED, Engine, Load, Outcome, World, itl_at, slots, solve, stack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .posterior import Array
+
 PARTS = ("path_s", "front_end_s", "wait_s", "prefill_s", "decode_s")
+
+SCOPE = {
+    "e2e": PARTS,
+    "ttft": PARTS[:-1],
+    "prefill": ("prefill_s",),
+    "decode": ("decode_s",),
+}
+"""Metric → the parts of a request that it sums."""
 
 ROOM = 0.8
 """Utilisation that a smaller token budget may lead to at most."""
@@ -50,20 +64,56 @@ class Policy:
 
 @dataclass(frozen=True)
 class Gain:
-    """Ratio by which the target improves, over the three fitted engines; ordered low ≤ mid ≤ high."""
+    """Ratio by which the target improves: the 10th, 50th and 90th percentile over the hypotheses."""
 
     low: float
     mid: float
     high: float
 
 
-def ordered(values: list[float]) -> Gain:
-    """The smallest, the middle and the largest of the gains of three engines."""
-    a = sorted(values)
-    return Gain(a[0], a[len(a) // 2], a[-1])
+def spread(gains: Array) -> Gain:
+    """The middle and the 80 % interval of a gain over hypotheses."""
+    low, mid, high = np.quantile(gains, [0.1, 0.5, 0.9])
+    return Gain(float(low), float(mid), float(high))
 
 
-def tied(alternative: Outcome, base: Outcome, facts: Mapping[str, float]) -> dict[str, float]:
+@dataclass(frozen=True)
+class Question:
+    """The metric (ttft, itl, tpot, e2e, throughput, prefill, decode) and a quantile; None is the mean."""
+
+    metric: str
+    quantile: float | None = None
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Worlds of `n` hypotheses each and how they come out; the first is the base, called ""."""
+
+    worlds: Mapping[str, World]
+    outcomes: Mapping[str, Outcome]
+
+
+def solve_all(base: World, worlds: Mapping[str, World], n: int) -> Solved:
+    """The base and every alternative to it, in one go."""
+    named = {"": base, **worlds}
+    together = solve(*stack(list(named.values()), n))
+    parts = {name: together.part(slice(i * n, (i + 1) * n)) for i, name in enumerate(named)}
+    return Solved(named, parts)
+
+
+def gains(ask: Question, solved: Solved, facts: Mapping[str, float]) -> dict[str, Array]:
+    """How much better each alternative is than the base, an array over hypotheses; 1 is nothing."""
+    old = metric_of(ask, "", solved, facts)
+    found = {}
+    for name in solved.worlds:
+        if name:
+            new = metric_of(ask, name, solved, facts)
+            ratio = new / old if ask.metric == "throughput" else old / new
+            found[name] = np.where((old > 0) & (new > 0), ratio, 1.0)
+    return found
+
+
+def tied(alternative: Outcome, base: Outcome, facts: Mapping[str, float]) -> dict[str, Number]:
     """The parts of an alternative in seconds, scaled by measured / modelled at the base.
 
     At the base the parts are exactly the measured ones. A part that the model explains for less than a
@@ -76,99 +126,91 @@ def tied(alternative: Outcome, base: Outcome, facts: Mapping[str, float]) -> dic
         seen = facts.get(MEASURED.get(part, ""))
         if seen is None:
             parts[part] = new
-        elif seen <= 5.0 * model:
-            parts[part] = new * seen / model if model > 0 else 0.0
         else:
-            parts[part] = new + seen - model
+            scaled = new * seen / np.maximum(model, 1e-12)
+            parts[part] = np.where(seen <= 5.0 * model, scaled, new + seen - model)
     return parts
 
 
-World = tuple[Engine, Load]
-"""An engine under a load: what the model solves."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """The metric (ttft, itl, tpot, e2e or throughput) and the quantile of interest; None is the mean."""
-
-    metric: str
-    quantile: float | None = None
-
-
-def metric_of(ask: Question, new: World, base: World, facts: Mapping[str, float]) -> float:
-    """The target in an alternative to `base`: seconds, or tokens a second for `throughput`."""
-    after, before = solve(*new), solve(*base)
+def metric_of(ask: Question, name: str, solved: Solved, facts: Mapping[str, float]) -> Number:
+    """The target in an alternative: seconds, or tokens a second for `throughput`."""
+    after, before = solved.outcomes[name], solved.outcomes[""]
     if ask.metric == "throughput":
         return after.output_tokens_per_s
     if ask.metric in ("itl", "tpot"):
         if ask.metric == "itl" and ask.quantile is not None:
-            return _gap(ask.quantile, (new, after), (base, before), facts)
+            return _gap(ask.quantile, name, solved, facts)
         return after.itl_s
     parts = tied(after, before, facts)
-    if ask.metric == "ttft":
-        del parts["decode_s"]
-    return sum(parts.values())
+    return sum(parts[part] for part in SCOPE[ask.metric])
 
 
-def _gap(
-    quantile: float,
-    new: tuple[World, Outcome],
-    base: tuple[World, Outcome],
-    facts: Mapping[str, float],
-) -> float:
+def _gap(quantile: float, name: str, solved: Solved, facts: Mapping[str, float]) -> Number:
     """A quantile of the gaps between tokens, tied to what the client saw.
 
     What it saw above the engine's own gap is bunching: by the front end where the server itself reports
     first tokens late, on the path where only the client does. Without bunched tokens it is a constant that
     nothing removes.
     """
-    (world, outcome), (old, before) = new, base
-    engine_now, engine_then = itl_at(*world, outcome, quantile), itl_at(*old, before, quantile)
+    outcome, before = solved.outcomes[name], solved.outcomes[""]
+    engine_now = itl_at(*solved.worlds[name], outcome, quantile)
+    engine_then = itl_at(*solved.worlds[""], before, quantile)
     seen = facts.get(f"client_itl_p{quantile * 100:g}_s")
-    if seen is None or seen <= BUNCHED_OVER * engine_then:
-        return engine_now * (seen / engine_then if seen and engine_then > 0 else 1.0)
+    if seen is None:
+        return engine_now
     excess = seen - engine_then
-    if facts.get("bunched_tokens_ratio", 0.0) < BUNCHED:
-        return engine_now + excess
-    held = "front_end_s"
-    if facts.get("network_ttft_s", 0.0) > facts.get("front_end_ttft_work_mean_s", 0.0):
-        held = "path_s"
-    then, now = getattr(before, held), getattr(outcome, held)
-    return engine_now + excess * (now / then if then > 0 else 1.0)
+    held_back = excess
+    if facts.get("bunched_tokens_ratio", 0.0) >= BUNCHED:
+        held = "front_end_s"
+        if facts.get("network_ttft_s", 0.0) > facts.get("front_end_ttft_work_mean_s", 0.0):
+            held = "path_s"
+        then, now = getattr(before, held), getattr(outcome, held)
+        held_back = excess * np.where(then > 0, now / np.maximum(then, 1e-12), 1.0)
+    scaled = engine_now * seen / np.maximum(engine_then, 1e-12)
+    return np.where(seen <= BUNCHED_OVER * engine_then, scaled, engine_now + held_back)
 
 
-def gain(ask: Question, base: World, new: World, facts: Mapping[str, float]) -> float:
-    """How much better `new` is than `base`: 1 is nothing."""
-    old, changed = (metric_of(ask, world, base, facts) for world in (base, new))
-    if old <= 0 or changed <= 0:
-        return 1.0
-    return changed / old if ask.metric == "throughput" else old / changed
+STEP_AXES = {
+    "bandwidth_x2": ("weights_s", "expert_s", "kv_s"),
+    "flops_x2": ("token_s",),
+    "kernel_floor_half": ("floor_s",),
+    "link_x2": ("link_s", "link_token_s"),
+}
+"""Axis → the seconds of a pass that it halves."""
+
+HOST_PARTS = {
+    "kernel launch": ("launch_s",),
+    "host scheduler": ("host_s", "host_sequence_s"),
+}
+"""Parts of `host_half` inside the engine; the front end is the third."""
 
 
-def axis_engines(engine: Engine, load: Load) -> dict[str, tuple[Engine, Load]]:
-    """Each axis that request-level evidence can compute, as the changed engine or load.
+def halved(engine: Engine, names: tuple[str, ...]) -> Engine:
+    """The engine with these seconds of its pass halved."""
+    changed = {name: getattr(engine.step, name) / 2 for name in names}
+    return replace(engine, step=replace(engine.step, **changed))
 
-    `engine_x2` halves the whole pass: it bounds bandwidth, FLOPs, kernel floor and engine host together,
-    which only a timeline or a fitted cost model can tell apart.
+
+def axis_worlds(engine: Engine, load: Load, *, linked: bool) -> dict[str, World]:
+    """Each axis that can be computed, as the changed world; `linked`: several GPUs serve together.
+
+    `host_half:NAME` are its parts, to name the sub-cause. KV capacity is an axis only where it is known.
     """
-    axes = {
-        "engine_x2": (
-            replace(
-                engine,
-                base_s=engine.base_s / 2,
-                per_sequence_s=engine.per_sequence_s / 2,
-                per_prefill_token_s=engine.per_prefill_token_s / 2,
-            ),
-            load,
-        ),
-        "host_half": (replace(engine, front_end_s=engine.front_end_s / 2), load),
-        "path_half": (replace(engine, path_s=engine.path_s / 2), load),
+    axes: dict[str, World] = {
+        axis: (halved(engine, names), load)
+        for axis, names in STEP_AXES.items()
+        if linked or axis != "link_x2"
     }
-    if engine.kv_tokens < UNLIMITED:
-        axes["kv_capacity_x2"] = (
-            replace(engine, kv_tokens=engine.kv_tokens * 2, recompute_tokens=0.0),
-            load,
-        )
+    host = replace(engine, front_end_s=engine.front_end_s / 2)
+    axes["host_half:front end"] = (host, load)
+    for name, seconds in HOST_PARTS.items():
+        axes[f"host_half:{name}"] = (halved(engine, seconds), load)
+        host = halved(host, seconds)
+    axes["host_half"] = (host, load)
+    axes["path_half"] = (replace(engine, path_s=engine.path_s / 2), load)
+    if np.all(np.asarray(engine.kv_tokens) < UNLIMITED):
+        more = replace(engine, kv_tokens=engine.kv_tokens * 2, recompute_tokens=0.0)
+        axes["kv_capacity_x2"] = (more, load)
     if load.open_loop:
         axes["load_half"] = (engine, replace(load, rate=load.rate / 2))
     return axes
@@ -206,25 +248,34 @@ def _budgets(engine: Engine, load: Load, lower: bool) -> list[float]:
     return [budget for budget in tried if 32 <= budget <= 16384]
 
 
+def policy_worlds(engine: Engine, load: Load) -> dict[str, Policy]:
+    """Every setting to try, by the name of its world."""
+    tried = policies(engine, load, lower_budget=False) + policies(engine, load, lower_budget=True)
+    return {f"policy:{p.name}={p.value:g}": p for p in tried}
+
+
 def best_policy(
-    ask: Question, engine: Engine, load: Load, facts: Mapping[str, float]
-) -> tuple[Policy, float] | None:
+    ask: Question, found: Mapping[str, Array], tried: Mapping[str, Policy], solved: Solved
+) -> tuple[Policy, Array] | None:
     """The setting with the largest gain, the mildest within 3 % of it; None when nothing can be set.
 
     For gaps between tokens a smaller budget trades prefill for decode: the mildest that keeps most of the
     gain is taken, and none that leaves the server without room. No batch cap is a candidate there: a
-    smaller one trades gaps for a queue.
+    smaller one trades gaps for a queue. Elsewhere no smaller budget is.
     """
-    itl = ask.metric in ("itl", "tpot")
-    tried = []
-    for policy in policies(engine, load, lower_budget=itl):
-        if itl and policy.name == "batch cap":
+    itl = ask.metric in ("itl", "tpot", "decode")
+    open_loop = solved.worlds[""][1].open_loop
+    base_budget = float(np.median(solved.worlds[""][0].token_budget))
+    options = []
+    for name, policy in tried.items():
+        smaller = policy.name == "token budget" and policy.sub_cause == "prefill blocking decode"
+        if itl != smaller or (smaller and policy.value >= base_budget):
             continue
-        if itl and load.open_loop and solve(policy.engine, load).rho > ROOM:
+        if itl and open_loop and float(np.median(solved.outcomes[name].rho)) > ROOM:
             continue
-        tried.append((policy, gain(ask, (engine, load), (policy.engine, load), facts)))
-    if not tried:
+        options.append((policy, found[name], float(np.median(found[name]))))
+    if not options:
         return None
-    best = max(g for _, g in tried)
+    best = max(g for _, _, g in options)
     enough = best**TRADED if itl and best > 1 else best * 0.97
-    return next((p, g) for p, g in tried if g >= enough)
+    return next((p, g) for p, g, mid in options if mid >= enough)

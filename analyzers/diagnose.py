@@ -6,6 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from msgspec import structs
+
 from ..collector.store import Run, open_run
 from ..errors import WhyboundError
 from ..rules.evaluate import Outcome, Signals, evaluate_all
@@ -13,18 +16,20 @@ from ..rules.load import load_levers, load_prechecks, load_rules
 from ..rules.model import Diagnosis, Evidence, Finding, PrecheckResult, Rule, Signal, Verdict
 from .advice import rank_levers
 from .budget import ceilings, time_budget
-from .counterfactual import MEASURED, PARTS, tied
+from .confidence import confidence
+from .counterfactual import Question, tied
 from .coverage import level_one, missing_lines
 from .database import open_database
-from .fit import Fit, fit
+from .derived import derived_signals
+from .fit import fit
 from .goal import measured_target
 from .narrate import exhibits, next_measurement, sentence
 from .signals import read_signals
 from .tail import tail_phases
 from .target import TargetSpec, default_target, parse_guard, parse_target
 from .target_file import read_target
-from .verdict import Label, confidence, label_run, question
-from .whatif import capacity, solve, uncapped
+from .verdict import NOTHING, Label, Whatif, label_run, question, what_if
+from .whatif import solve, uncapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     import duckdb
 
 METRICS = ("ttft", "itl", "e2e", "throughput")
+PHASES = ("prefill", "decode")
 
 
 def diagnose(path: str | Path, target: str | None = None, guards: Sequence[str] = ()) -> Diagnosis:
@@ -68,9 +74,12 @@ def diagnose_open(
     mode = by_name["load_mode"].text if "load_mode" in by_name else None
     text, guards = _asked(run, target, guards)
     spec = parse_target(text) if text else default_target(mode)
-    model = fit(con, facts, mode)
-    if model is not None:
-        derived = _derived(model, by_name)
+    texts = {s.name: s.text for s in found if s.text is not None}
+    fitted = fit(con, facts, texts, _settings(con), mode)
+    model = None
+    if fitted is not None:
+        model = what_if(fitted, facts)
+        derived = derived_signals(fitted, by_name)
         found += derived
         by_name |= {s.name: s for s in derived}
         facts |= {s.name: s.value for s in derived if s.value is not None}
@@ -95,13 +104,12 @@ def diagnose_open(
         named={lever for f in fired for lever in rules[f.rule].levers},
         target=goal,
         budget=budget,
-        signals=signals,
-        facts=facts,
-        fit=model,
+        signals=Signals(_without_doubt(found)),
+        model=model,
     )
     if goal.met:
         levers = []
-    missing = missing_lines(run, facts, model) + not_shown
+    missing = missing_lines(run, facts, fitted) + not_shown
     _tables(con, found, findings)
     return Diagnosis(
         run=_identity(run, con, time.monotonic() - started),
@@ -204,62 +212,51 @@ def evidence(signal: Signal) -> Evidence:
     )
 
 
-def _derived(model: Fit, seen: Mapping[str, Signal]) -> list[Signal]:
-    """Signals that need the fitted model: utilisation now, and with the batch cap out of the way."""
-    gains = sorted(
-        capacity(uncapped(engine), model.load) / capacity(engine, model.load)
-        for engine in model.engines
+def _without_doubt(found: list[Signal]) -> list[Signal]:
+    """The fit's own signals as points: the interval of a lever's gain carries their doubt already."""
+    return [structs.replace(s, low=None, high=None) if s.source == "fit" else s for s in found]
+
+
+def _settings(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """The engine's settings as they hold."""
+    return dict(
+        con.execute("SELECT key, value FROM setting_latest WHERE value IS NOT NULL").fetchall()
     )
-    counted = seen.get("requests_count", seen.get("engine_finished_count"))
-    n = counted.n if counted else 0
-    derived = [
-        Signal(
-            name="capacity_gain_uncapped_ratio", value=gains[1], low=gains[0], high=gains[2],
-            unit="ratio", n=n, source="fit",
-        )
-    ]  # fmt: skip
-    if model.load.open_loop:
-        rho = sorted(solve(e, model.load).rho for e in model.engines)
-        free = sorted(solve(uncapped(e), model.load).rho for e in model.engines)
-        for name, v in (("rho_capped_ratio", rho), ("rho_uncapped_ratio", free)):
-            derived.append(
-                Signal(name=name, value=v[1], low=v[0], high=v[2], unit="ratio", n=n, source="fit")
-            )
-    return derived
 
 
 def _verdict(
     spec: TargetSpec,
-    model: Fit | None,
+    model: Whatif | None,
     facts: Mapping[str, float],
     prechecks: list[PrecheckResult],
     findings: list[Finding],
 ) -> tuple[Verdict, Label]:
-    """The verdict of the target's metric, with those of the other metrics beside it."""
+    """The verdict of the target's metric, with those of the other metrics and of each phase beside it."""
     if model is None:
         label = Label(None, None, None, {}, reason="no load was measured")
         return Verdict(class_=None, abstained=True, method="none"), label
-    label = label_run(question(spec.metric, spec.statistic), model, facts)
-    fired = [f for f in findings if f.state == "fires"]
+    label = label_run(question(spec.metric, spec.statistic), model)
+    fired = [f for f in findings if f.state == "fires" and f.class_ is not None]
     agree = sum(f.class_ == label.class_ for f in fired)
-    error = _fit_error(model, facts)
-    sure = confidence(label, error, agree, len(fired) - agree, model.identified)
+    sure = confidence(label, model.fit.error, agree, len(fired) - agree)
     withheld = any(p.effect == "invalid" for p in prechecks)
-    others = {m: label_run(question(m, "mean"), model, facts) for m in METRICS}
+    others = {m: label_run(question(m, "mean"), model) for m in METRICS}
+    phases = {p: label_run(Question(p), model) for p in PHASES}
     verdict = Verdict(
         class_=None if withheld else label.class_,
         sub_cause=None if withheld else label.sub_cause,
         binding_resource=label.binding_resource,
-        confidence=0.0 if withheld else sure,
-        abstained=not withheld and label.class_ is None and label.reason != "nothing would help",
+        confidence=0.0 if withheld else sure.value,
+        abstained=not withheld and label.class_ is None and label.reason != NOTHING,
         withheld=withheld,
         candidates=list(label.candidates),
         runner_up=label.runner_up,
         ambiguous=label.ambiguous,
-        method="fixed_point gain vector, confidence not calibrated",
+        method=f"fixed_point gain vector over {model.fit.n} hypotheses; {sure.says}",
         gain_vector={
             a: {"low": g.low, "mid": g.mid, "high": g.high} for a, g in sorted(label.gains.items())
         },
+        by_phase={} if withheld else {p: _short(v) for p, v in phases.items()},
         by_metric={} if withheld else {m: _short(v) for m, v in others.items()},
     )
     return verdict, label
@@ -271,25 +268,17 @@ def _short(label: Label) -> dict[str, Any]:
         "sub_cause": label.sub_cause,
         "binding_resource": label.binding_resource,
         "candidates": list(label.candidates),
+        "gain_vector": {a: round(g.mid, 4) for a, g in sorted(label.gains.items()) if ":" not in a},
     }
 
 
-def _fit_error(model: Fit, facts: Mapping[str, float]) -> float:
-    """|ln(modelled / measured)| of the server's time, 0 when the model reproduces the run."""
-    base = solve(model.engines[1], model.load)
-    parts = [p for p in PARTS if p in MEASURED and MEASURED[p] in facts]
-    seen = sum(facts[MEASURED[p]] for p in parts)
-    modelled = sum(getattr(base, p) for p in parts)
-    return abs(seen / modelled - 1.0) if modelled > 0 and seen > 0 else 1.0
-
-
-def _wait_after_cap(label: Label, model: Fit | None, facts: Mapping[str, float]) -> float | None:
+def _wait_after_cap(label: Label, model: Whatif | None, facts: Mapping[str, float]) -> float | None:
     """Mean wait that would be left with the batch cap out of the way; None without a model."""
     if model is None:
         return None
-    engine = model.engines[1]
-    base = solve(engine, model.load)
-    return tied(solve(uncapped(engine), model.load), base, facts)["wait_s"]
+    engine, load = model.fit.engine, model.fit.load
+    after = tied(solve(uncapped(engine), load), model.by_path["e2e"].outcomes[""], facts)
+    return float(np.median(after["wait_s"]))
 
 
 def _told(

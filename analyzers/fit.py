@@ -1,47 +1,94 @@
-"""The step cost of this engine on this machine, from what the run shows at request level."""
+"""The step cost of this engine on this machine: every hypothesis that fits what the run shows.
+
+Bayesian regression with the work's floors as priors and Student's t as noise (`posterior`, `priors`,
+`evidence`). What the run cannot separate stays spread over the hypotheses, and with it every number that
+rests on it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TYPE_CHECKING
 
-from .whatif import UNLIMITED, Engine, Load, met, prefill_pass
+import numpy as np
+
+from .evidence import Observation, log_likelihood, observations, predict
+from .posterior import sample
+from .priors import priors, step_of
+from .step_cost import PARTS, StepCost, shares
+from .whatif import UNLIMITED, Engine, Load, context_tokens, front_end_work, met, slots
+from .work import Work, work_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
 
-PRIOR_GROWTH = (0.002, 0.015, 0.08)
-"""per_sequence / base where the run cannot tell, [low, mid, high]: the inverse of the ridge batch (about 300
-on an H100) for short contexts, rising with the KV bytes read a sequence and on CPUs."""
+    from .posterior import Array
 
-MIXED = 0.85
-"""Share of time that prefill may take for a tenth of the passes to be free of it."""
+HYPOTHESES = 100
+"""Of the particles, so many are kept for what-ifs."""
+
+APART = -0.6
+"""Correlation of two parts' shares below which one grows at the other's cost: the run sees their sum."""
+
+WIDE = 0.12
+"""Standard deviation of a share from which it counts as not known."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Three engines, for a slow, a middle and a fast growth of the step with the batch, and the load.
+    """The load, and an engine whose every number may be an array of `n` equally likely hypotheses.
 
-    `identified` says whether the growth was seen in this run or taken from the prior; `missing` names
-    what the model had to do without.
+    Attributes:
+        decode, prefill: share of a phase's engine time for which each part is the ceiling, an array each.
+        peaks: fractions of the device's peaks that each hypothesis reaches.
+        seen: the observations. errors: |ln(predicted / observed)| of each, over the hypotheses' median.
+        work: what was known of model and device.
+        missing: names of what the model had to do without.
     """
 
     load: Load
-    engines: tuple[Engine, Engine, Engine]
-    identified: bool
+    engine: Engine
+    n: int
+    decode: Mapping[str, Array]
+    prefill: Mapping[str, Array]
+    peaks: Mapping[str, Array]
+    seen: tuple[Observation, ...]
+    errors: tuple[float, ...]
+    work: Work
     missing: tuple[str, ...]
 
+    @property
+    def error(self) -> float:
+        """Median of the errors, 0 where the model reproduces all that was seen."""
+        return float(np.median(self.errors)) if self.errors else 1.0
 
-def fit(con: duckdb.DuckDBPyConnection, facts: Mapping[str, float], mode: str | None) -> Fit | None:
+    def middle(self) -> Engine:
+        """One engine in the middle of the hypotheses, part by part: for accounts, not for gains."""
+        parts = vars(self.engine.step)
+        return replace(
+            self.engine, step=StepCost(**{k: float(np.median(v)) for k, v in parts.items()})
+        )
+
+
+def fit(
+    con: duckdb.DuckDBPyConnection,
+    facts: Mapping[str, float],
+    texts: Mapping[str, str],
+    settings: Mapping[str, str],
+    mode: str | None,
+) -> Fit | None:
     """Fit the model to a run; None when the run holds no load or no token timing.
 
     Without a load generator the load is what the engines' own counters tell (`offered`).
 
     Args:
         con: the run's database.
-        facts: signals of the run by name.
+        facts: signals of the run by name, numbers.
+        texts: signals that are words.
+        settings: the engine's settings as they hold.
         mode: `open` or `closed`; None counts as open.
     """
     facts = offered(facts)
@@ -59,20 +106,63 @@ def fit(con: duckdb.DuckDBPyConnection, facts: Mapping[str, float], mode: str | 
         horizon_s=max(facts.get("sending_s", 60.0), 1e-3),
         prompt_percentiles=_prompts(con),
     )
-    growth, identified = _growth(con, facts)
-    batch = max(1.0, facts.get("running_mean_count", 1.0))
-    undisturbed = (
-        min(step, facts.get("client_itl_p50_s", step)) if _one_chunk_a_token(facts) else step
-    )
-    engines = [_engine(facts, load, undisturbed, batch, g) for g in growth]
+    work = work_of(settings, load.input_tokens, context_tokens(load))
+    shell = _shell(facts, load)
+    batch = max(0.05, facts.get("running_mean_count", 1.0))
+    rate = facts.get("completed_rate_per_s", load.rate)
+    seen = observations(con, facts, load, batch)
+    fastest = min((o.value for o in seen if o.kind in ("step", "elapsed", "itl")), default=step)
+
+    def engine_of(points: Mapping[str, Array]) -> Engine:
+        return replace(shell, step=step_of(work, points))
+
+    def likelihood(points: Mapping[str, Array]) -> Array:
+        return log_likelihood(seen, engine_of(points), load, points, rate)
+
+    points = sample(priors(work, fastest, texts), likelihood)
+    kept = np.linspace(0, len(points["read"]) - 1, HYPOTHESES).astype(int)
+    points = {name: v[kept] for name, v in points.items()}
+    engine = engine_of(points)
+    errors = [
+        abs(float(np.median(np.log(predict(o, engine, load, points, rate) / o.value))))
+        for o in seen
+    ]
+    decode, prefill = phase_shares(engine, load, batch)
     missing = [
         name
         for name in ("server_prefill_mean_s", "max_num_seqs_count", "server_queue_mean_s")
         if name not in facts
     ]
-    if not identified:
-        missing.append("step time at more than one batch size")
-    return Fit(load, (engines[0], engines[1], engines[2]), identified, tuple(missing))
+    return Fit(
+        load=load, engine=engine, n=HYPOTHESES, decode=decode, prefill=prefill, peaks=points,
+        seen=tuple(seen), errors=tuple(errors), work=work,
+        missing=(*missing, *work.missing, *not_separated(decode)),
+    )  # fmt: skip
+
+
+def phase_shares(
+    engine: Engine, load: Load, batch: float
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """What the time of a decode pass, and of what a prompt adds to one, goes to: shares, an array a part."""
+    decoding = met(batch, slots(engine, load))
+    context = decoding * context_tokens(load)
+    alone = shares(engine.step, decoding, 0.0, context)
+    chunk = np.minimum(
+        np.maximum(1.0, load.input_tokens * engine.computed_ratio),
+        np.maximum(1.0, engine.token_budget - decoding),
+    )
+    mixed = shares(engine.step, decoding, chunk, context)
+    return alone, mixed
+
+
+def not_separated(decode: Mapping[str, Array]) -> list[str]:
+    """Pairs of parts of a decode step of which the run shows only the sum."""
+    wide = [p for p in PARTS if np.std(decode[p]) > WIDE]
+    return [
+        f"what tells {a} from {b} in a decode step"
+        for a, b in combinations(wide, 2)
+        if np.corrcoef(decode[a], decode[b])[0, 1] < APART
+    ]
 
 
 ENGINES_OWN = {
@@ -106,74 +196,21 @@ def _prompts(con: duckdb.DuckDBPyConnection) -> tuple[float, ...]:
     return tuple(row[0]) if row and row[0] else ()
 
 
-def _one_chunk_a_token(facts: Mapping[str, float]) -> bool:
-    return 0.9 <= facts.get("chunks_per_token_ratio", 0.0) <= 1.1
-
-
-def _growth(
-    con: duckdb.DuckDBPyConnection, facts: Mapping[str, float]
-) -> tuple[tuple[float, float, float], bool]:
-    """per_sequence / base as [low, mid, high], and whether this run shows it."""
-    row = con.execute(
-        "SELECT n, batch_min_count, batch_max_count, step_base_s, step_per_sequence_s,"
-        " step_per_sequence_error_s FROM step_fit"
-    ).fetchone()
-    if row is None or not _one_chunk_a_token(facts) or any(v is None for v in row):
-        return PRIOR_GROWTH, False
-    n, smallest, largest, base, slope, error = row
-    if n < 20 or largest < 1.5 * smallest or base <= 0 or slope <= 0 or error > slope / 2:
-        return PRIOR_GROWTH, False
-    low, high = max(slope - 2 * error, slope / 10), slope + 2 * error
-    return (low / base, slope / base, high / base), True
-
-
-def _engine(
-    facts: Mapping[str, float], load: Load, step: float, batch: float, growth: float
-) -> Engine:
-    """The engine whose pass takes `step` seconds at `batch`, and `1 + growth × batch` relative to base.
-
-    Where a prompt needs several passes, `prefill / chunks` is a full pass. Passes that only decode show what
-    a prompt token adds to it, as the tenth percentile of the gaps. Where prefill leaves none, base and
-    prefill are seen as a sum only, `base (1 + growth × budget)`, a prompt token costing what a sequence costs.
-    """
-    decoding = met(batch, max(batch, facts.get("max_num_seqs_count", UNLIMITED)))
-    base = step / (1.0 + growth * decoding)
-    budget = facts.get("token_budget_tokens", UNLIMITED)
-    prefill = facts.get("server_prefill_mean_s", 0.0)
-    computed = max(1.0, load.input_tokens * (1.0 - facts.get("prefix_hit_ratio", 0.0)))
-    free = max(1.0, budget - decoding)
-    chunks = computed / free
-    alone = facts.get("client_itl_p10_s") if _one_chunk_a_token(facts) else None
-    if chunks >= 2.0 and prefill > 0 and alone and load.rate * prefill < MIXED:
-        base = min(alone, prefill / chunks) / (1.0 + growth * decoding)
-        per_token = max(0.0, prefill / chunks - alone) / free
-    elif chunks >= 2.0 and prefill > 0:
-        base = min(base, prefill / chunks / (1.0 + growth * budget))
-        per_token = base * growth
-    else:
-        per_token = _prefill_alone(prefill, step, load.rate) / load.input_tokens
+def _shell(facts: Mapping[str, float], load: Load) -> Engine:
+    """The engine without its step: limits and what is outside of it, as measured."""
+    recompute = facts.get("preemptions_per_request_ratio", 0.0) * context_tokens(load)
+    front = facts.get("front_end_work_mean_s", 0.0)
+    work = float(front_end_work(front, load, load.rate)) if front > 0 and load.open_loop else front
     return Engine(
-        base_s=base,
-        per_sequence_s=base * growth,
-        per_prefill_token_s=per_token,
+        step=StepCost(),
         max_num_seqs=facts.get("max_num_seqs_count", UNLIMITED),
-        token_budget=budget,
+        token_budget=facts.get("token_budget_tokens", UNLIMITED),
         kv_tokens=_kv_tokens(facts, load),
-        recompute_tokens=facts.get("preemptions_per_request_ratio", 0.0)
-        * (load.input_tokens + load.output_tokens / 2),
+        recompute_tokens=recompute,
         path_s=max(0.0, facts.get("network_e2e_s", facts.get("network_ttft_s", 0.0))),
-        front_end_s=facts.get("front_end_work_mean_s", 0.0),
+        front_end_s=work,
+        computed_ratio=1.0 - min(0.99, max(0.0, facts.get("prefix_hit_ratio", 0.0))),
     )
-
-
-def _prefill_alone(prefill: float, step: float, rate: float) -> float:
-    """Seconds that one prompt adds to a pass, from the mean prefill seen, in which others ride along."""
-    low, high = 0.0, max(0.0, prefill - step)
-    for _ in range(40):
-        own = (low + high) / 2
-        mix = min(rate * own, 0.95)
-        low, high = (own, high) if prefill_pass(step, own, mix) < prefill else (low, own)
-    return low
 
 
 def _kv_tokens(facts: Mapping[str, float], load: Load) -> float:
@@ -184,5 +221,5 @@ def _kv_tokens(facts: Mapping[str, float], load: Load) -> float:
     """
     carried = facts.get("running_while_kv_full_count")
     if carried and facts.get("preemptions_count", 0.0) > 0:
-        return max(1.0, carried) * (load.input_tokens + load.output_tokens / 2)
+        return float(max(1.0, carried) * context_tokens(load))
     return facts.get("kv_capacity_tokens", UNLIMITED)

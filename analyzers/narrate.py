@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ..rules.model import BudgetItem, NextMeasurement, PrecheckResult, Signal, Target, Verdict
+from .verdict import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,33 +44,86 @@ def sentence(
             f"Queueing: requests arrive at {facts.get('rho_capped_ratio', float('nan')):.2f} times the"
             f" capacity; half the load would make {target.text} {gains['load_half'].mid:.3g} times better."
         )
+    if verdict.class_ is not None:
+        return _resource(verdict, label, target, facts)
+    if label.reason == NOTHING:
+        return "No bottleneck stands out: no single change would improve the target by 15 %."
+    if label.reason == "split":
+        return (
+            f"Cannot tell {_either(verdict.candidates)} apart: what was measured fits all of them"
+            f"{'; ' + missing[0] + ' was not measured' if missing else ''}."
+        )
+    return f"Cannot tell: {missing[0] if missing else label.reason}."
+
+
+def _resource(verdict: Verdict, label: Label, target: Target, facts: Mapping[str, float]) -> str:
+    """The sentence of a class that a resource speaks for."""
+    if verdict.class_ == "network" and label.axis == "link_x2":
+        return (
+            f"Network: collectives between GPUs take {_share(facts, 'decode_link')} of a decode step;"
+            f" links twice as fast would make {target.text} {_times(label, 'link_x2')} better."
+        )
     if verdict.class_ == "network":
         return (
             f"Network: {seconds(facts.get('network_ttft_s', 0.0))} of the time to first token and"
             f" {seconds(facts.get('network_e2e_s', 0.0))} of the end-to-end lie outside the server."
         )
-    if verdict.class_ == "launch" and target.metric in ("itl", "tpot"):
+    if verdict.class_ == "launch":
+        return _launch(verdict, label, target, facts)
+    if verdict.class_ == "memory" and label.axis == "kv_capacity_x2":
+        return f"Memory: the KV cache is the limit, {facts.get('kv_used_max_ratio', float('nan')):.0%} used."
+    if verdict.class_ == "memory":
+        kv = facts.get("decode_kv_share_ratio", 0.0)
+        weights = facts.get("decode_weights_share_ratio", 0.0)
+        read = "the KV cache" if kv > weights else "weights"
+        return (
+            f"Memory: a decode step spends {max(kv, weights):.0%} of its time reading {read};"
+            f" twice the bandwidth, or half the bytes, would make {target.text}"
+            f" {_times(label, 'bandwidth_x2')} better."
+        )
+    if verdict.class_ == "compute":
+        phase = "decode" if verdict.sub_cause == "decode above the ridge" else "prefill"
+        return (
+            f"Compute: arithmetic is the ceiling of {_share(facts, phase + '_compute')} of {phase}; twice"
+            f" the FLOP/s, or half the work, would make {target.text} {_times(label, 'flops_x2')} better."
+        )
+    return (
+        f"Latency: kernels too small to fill the device take {_share(facts, 'decode_floor')} of a decode"
+        " step. Neither bandwidth nor arithmetic is the limit, and the host keeps up."
+    )
+
+
+def _share(facts: Mapping[str, float], part: str) -> str:
+    return f"{facts.get(f'{part}_share_ratio', float('nan')):.0%}"
+
+
+def _times(label: Label, axis: str) -> str:
+    return f"{label.gains[axis].mid:.3g} times"
+
+
+def _launch(verdict: Verdict, label: Label, target: Target, facts: Mapping[str, float]) -> str:
+    if verdict.sub_cause == "front end" and target.metric in ("itl", "tpot"):
         return (
             "Launch: the front end holds tokens back. Of all tokens"
             f" {facts.get('bunched_tokens_ratio', float('nan')):.0%} reach the client together with another,"
             " and first tokens leave the server"
             f" {seconds(facts.get('front_end_ttft_work_mean_s', 0.0))} after the engine had them."
         )
-    if verdict.class_ == "launch":
+    if verdict.sub_cause == "front end":
         return (
             f"Launch: the front end takes {facts.get('front_end_share_ratio', float('nan')):.0%} of the"
             " server's time, outside the engine."
         )
-    if verdict.class_ == "memory":
-        return f"Memory: the KV cache is the limit, {facts.get('kv_used_max_ratio', float('nan')):.0%} used."
-    if label.reason == "nothing would help":
-        return "No bottleneck stands out: no single change would improve the target by 15 %."
-    if label.reason == "engine":
-        return (
-            "The time goes into the engine's own steps. Request-level evidence cannot tell"
-            f" {_either(verdict.candidates)} apart."
-        )
-    return f"Cannot tell: {missing[0] if missing else label.reason}."
+    part, what = (
+        ("decode_launch", "launching kernels")
+        if verdict.sub_cause == "kernel launch"
+        else ("decode_host", "scheduling on the host")
+    )
+    return (
+        f"Launch: the device waits for the host. {what.capitalize()} is the ceiling of"
+        f" {_share(facts, part)} of a decode step; a host twice as fast would make {target.text}"
+        f" {_times(label, 'host_half')} better."
+    )
 
 
 def _scheduling(label: Label, facts: Mapping[str, float]) -> str:

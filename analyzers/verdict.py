@@ -2,44 +2,83 @@
 
 With g the gains: nothing above 1.15 → no action. `policy_best` ≥ 1.3 and ln `policy_best` ≥ ½ ln of the best
 resource → scheduling. Else, open loop, a latency target, wait share ≥ ½, `load_half` ≥ 2 and the top resource
-not the path → queueing. Else the class of the best resource. What request-level evidence cannot split
-(`engine_x2`) is an abstention between the classes that it bounds, never a guess.
+no network → queueing. Else the class of the best resource. Every hypothesis of the fit is labelled; the share
+of them that agree is what the confidence starts from, and without a majority the verdict abstains between
+the classes that remain.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .counterfactual import Gain, Policy, Question, axis_engines, best_policy, gain, ordered
-from .whatif import solve
+import numpy as np
+
+from .counterfactual import (
+    HOST_PARTS,
+    Gain,
+    Policy,
+    Question,
+    Solved,
+    axis_worlds,
+    best_policy,
+    gains,
+    policy_worlds,
+    solve_all,
+    spread,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ..rules.model import Class
     from .fit import Fit
-    from .whatif import Engine
+    from .posterior import Array
 
 NO_ACTION = 1.15
 POLICY = 1.3
 QUEUE_LOAD = 2.0
 AMBIGUOUS = 0.7
-ENGINE_CANDIDATES = ("memory", "compute", "launch", "latency")
 
-AXIS_CLASS: dict[str, tuple[Class | None, str, str]] = {
-    "engine_x2": (None, "engine step", ""),
-    "host_half": ("launch", "front end", "front end"),
-    "path_half": ("network", "client or proxy path", "client or proxy"),
-    "kv_capacity_x2": ("memory", "KV cache capacity", "capacity"),
+MAJORITY = 0.5
+"""Share of the hypotheses that must agree on a class for a verdict."""
+
+POSSIBLE = 0.12
+"""Share of the hypotheses from which a class stays a candidate of an abstention."""
+
+AXIS_CLASS: dict[str, tuple[Class, str]] = {
+    "bandwidth_x2": ("memory", "memory bandwidth"),
+    "kv_capacity_x2": ("memory", "KV cache capacity"),
+    "flops_x2": ("compute", "arithmetic"),
+    "host_half": ("launch", "host"),
+    "kernel_floor_half": ("latency", "kernel floor"),
+    "link_x2": ("network", "links between GPUs"),
+    "path_half": ("network", "client or proxy path"),
 }
-"""Resource axis → class, binding resource, sub-cause; class None: several classes remain."""
+"""Resource axis → the class that it speaks for, and the resource's name."""
+
+SUB_CAUSE = {
+    "bandwidth_x2": "bandwidth",
+    "kv_capacity_x2": "capacity",
+    "kernel_floor_half": "small kernels",
+    "link_x2": "collectives",
+    "path_half": "client or proxy",
+}
+"""Resource axis → sub-cause, where the axis alone tells it."""
+
+NOTHING = "nothing would help"
 
 
 @dataclass(frozen=True)
 class Label:
-    """What the rule says, before prechecks and findings are weighed."""
+    """What the rule says, before prechecks and findings are weighed.
+
+    Attributes:
+        share: of the hypotheses that say so, 0..1. shares: of every class, `none` for no action.
+        axis: the binding resource's axis. candidates: what remains when the verdict abstains.
+    """
 
     class_: Class | None
     sub_cause: str | None
@@ -49,123 +88,178 @@ class Label:
     runner_up: str | None = None
     ambiguous: bool = False
     candidates: tuple[str, ...] = field(default=())
-    margin: float = 0.0
+    share: float = 0.0
+    shares: dict[str, float] = field(default_factory=dict)
+    axis: str | None = None
     reason: str = ""
 
 
-def engines_for(ask: Question, fit: Fit, facts: Mapping[str, float]) -> tuple[Engine, ...]:
-    """The fitted engines behind the path that the metric sees.
+@dataclass(frozen=True)
+class Said:
+    """The label of one gain vector: a class, the axis of its best resource, and whether a second is close."""
 
-    A proxy that holds chunks back delays the first token by what it takes off the gaps, and not the end.
+    class_: Class | None
+    axis: str
+    reason: str
+    ambiguous: bool = False
+
+
+def decide(g: Mapping[str, float], *, open_loop: bool, latency: bool, loaded: bool) -> Said:
+    """The label rule on one gain vector. Pure.
+
+    Args:
+        g: gain by axis, above 0; absent ones cannot be computed.
+        open_loop: arrivals do not wait for answers.
+        latency: the target is a latency.
+        loaded: at least half of the target is waiting, or more is offered than can be served.
+
+    Raises:
+        ValueError: no resource axis is given.
     """
-    first = facts.get("network_ttft_s")
-    if ask.metric != "ttft" or first is None:
-        return fit.engines
-    return tuple(replace(engine, path_s=max(0.0, first)) for engine in fit.engines)
-
-
-def gain_vector(
-    ask: Question, fit: Fit, facts: Mapping[str, float]
-) -> tuple[dict[str, Gain], Policy | None]:
-    """Every axis that can be computed, over the three fitted engines, and the middle one's best policy."""
-    values: dict[str, list[float]] = {}
-    policy: Policy | None = None
-    for i, engine in enumerate(engines_for(ask, fit, facts)):
-        base = (engine, fit.load)
-        for axis, changed in axis_engines(engine, fit.load).items():
-            values.setdefault(axis, []).append(gain(ask, base, changed, facts))
-        best = best_policy(ask, engine, fit.load, facts)
-        if best is not None:
-            values.setdefault("policy_best", []).append(best[1])
-            if i == 1:
-                policy = best[0]
-    return {axis: ordered(v) for axis, v in values.items()}, policy
-
-
-def decide(
-    gains: Mapping[str, Gain],
-    policy: Policy | None,
-    *,
-    open_loop: bool,
-    latency: bool,
-    wait_share: float | None,
-    rho: float,
-) -> Label:
-    """Apply the label rule to the middle gains. Pure; `wait_share` None means it was not measured."""
-    g = {axis: max(v.mid, 1e-9) for axis, v in gains.items()}
-    resources = {a: v for a, v in g.items() if a in AXIS_CLASS}
-    if not resources:
-        return Label(None, None, None, dict(gains), reason="no axis could be computed")
+    resources = {a: g[a] for a in AXIS_CLASS if a in g}
     top = max(resources, key=lambda a: resources[a])
-    binding = AXIS_CLASS[top][1]
-    if max(g.values()) < NO_ACTION:
-        return Label(None, None, None, dict(gains), reason="nothing would help")
+    if max(v for a, v in g.items() if ":" not in a) < NO_ACTION:
+        return Said(None, top, NOTHING)
     ln_top = math.log(max(resources[top], 1.0 + 1e-9))
-    ln_policy = math.log(max(g.get("policy_best", 1.0), 1.0))
-    if g.get("policy_best", 0.0) >= POLICY and ln_policy >= 0.5 * ln_top and policy is not None:
-        margin = min(ln_policy / math.log(POLICY), 2 * ln_policy / ln_top) - 1.0
-        return Label(
-            "scheduling", policy.sub_cause, binding, dict(gains), policy,
-            runner_up=_runner_up(g, resources, top), margin=margin,
-            ambiguous=gains["policy_best"].low < POLICY, reason="policy",
-        )  # fmt: skip
-    loaded = (wait_share is not None and wait_share >= 0.5) or rho > 1.0
-    if (
-        open_loop
-        and latency
-        and loaded
-        and g.get("load_half", 0.0) >= QUEUE_LOAD
-        and top != "path_half"
-    ):
-        return Label(
-            "queueing", "offered load above capacity", binding, dict(gains), policy,
-            runner_up="scheduling" if ln_policy > AMBIGUOUS * math.log(g["load_half"]) else None,
-            margin=math.log(g["load_half"]) / math.log(QUEUE_LOAD) - 1.0 + 0.2, reason="load",
-        )  # fmt: skip
+    policy = g.get("policy_best", 1.0)
+    if policy >= POLICY and math.log(policy) >= 0.5 * ln_top:
+        return Said("scheduling", top, "policy", ln_top > math.log(policy) and ln_top > math.log(2))
+    queued = open_loop and latency and loaded and g.get("load_half", 0.0) >= QUEUE_LOAD
+    if queued and AXIS_CLASS[top][0] != "network":
+        return Said("queueing", top, "load")
     if resources[top] < NO_ACTION:
-        return Label(None, None, None, dict(gains), reason="nothing would help")
-    kv = g.get("kv_capacity_x2", 1.0)
-    if top == "engine_x2" and kv >= NO_ACTION and math.log(kv) >= 0.5 * ln_top:
-        # engine_x2 bounds four axes together; one that is half of it alone is more than its fair part
-        class_, binding, sub_cause = AXIS_CLASS["kv_capacity_x2"]
-        return Label(
-            class_, sub_cause, binding, dict(gains), policy, ambiguous=math.log(kv) < AMBIGUOUS * ln_top,
-            runner_up="compute", margin=math.log(kv) / math.log(NO_ACTION) - 1.0, reason="resource",
-        )  # fmt: skip
-    return _by_resource(gains, resources, top, policy)
+        return Said(None, top, NOTHING)
+    class_ = AXIS_CLASS[top][0]
+    others = [v for a, v in resources.items() if AXIS_CLASS[a][0] != class_]
+    close = math.log(max(max(others, default=1.0), 1.0)) >= AMBIGUOUS * ln_top
+    return Said(class_, top, "resource", close)
 
 
-def _by_resource(
-    gains: Mapping[str, Gain], resources: Mapping[str, float], top: str, policy: Policy | None
+@dataclass(frozen=True)
+class Whatif:
+    """All axes and policies of a fit, solved once for each path that a metric may see."""
+
+    fit: Fit
+    facts: Mapping[str, float]
+    tried: Mapping[str, Policy]
+    by_path: Mapping[str, Solved]
+
+    def solved(self, ask: Question) -> Solved:
+        """The worlds behind the path that the metric sees."""
+        return self.by_path["ttft" if ask.metric == "ttft" and "ttft" in self.by_path else "e2e"]
+
+
+def what_if(fit: Fit, facts: Mapping[str, float]) -> Whatif:
+    """Solve every axis and policy of a run.
+
+    A proxy that holds chunks back delays the first token by what it takes off the gaps, and not the end:
+    the first token has its own path.
+    """
+    tried = policy_worlds(fit.engine, fit.load)
+    paths = {"e2e": fit.engine}
+    first = facts.get("network_ttft_s")
+    if first is not None:
+        paths["ttft"] = replace(fit.engine, path_s=max(0.0, first))
+    by_path = {}
+    for name, engine in paths.items():
+        worlds = axis_worlds(engine, fit.load, linked=fit.work.gpus > 1)
+        worlds |= {
+            key: (replace(policy.engine, path_s=engine.path_s), fit.load)
+            for key, policy in tried.items()
+        }
+        by_path[name] = solve_all((engine, fit.load), worlds, fit.n)
+    return Whatif(fit, facts, tried, by_path)
+
+
+def label_run(ask: Question, model: Whatif) -> Label:
+    """Gain vector and label of one metric of a run."""
+    solved = model.solved(ask)
+    found = gains(ask, solved, model.facts)
+    best = best_policy(ask, found, model.tried, solved)
+    vector = {a: v for a, v in found.items() if not a.startswith("policy:")}
+    if best is not None:
+        vector["policy_best"] = best[1]
+    rho = np.asarray(solved.outcomes[""].rho)
+    said = _each(ask, model, vector, rho)
+    return _verdict(said, vector, best[0] if best else None, model)
+
+
+def _each(ask: Question, model: Whatif, vector: Mapping[str, Array], rho: Array) -> list[Said]:
+    """The label of every hypothesis."""
+    facts, load = model.facts, model.fit.load
+    # no gap between tokens holds the queue
+    wait = facts.get("server_queue_mean_s") if ask.metric in ("ttft", "e2e") else None
+    total = facts.get(f"server_{ask.metric}_mean_s", facts.get(f"client_{ask.metric}_mean_s"))
+    waits = bool(wait is not None and total and wait / total >= 0.5)
+    return [
+        decide(
+            {axis: max(float(v[i]), 1e-9) for axis, v in vector.items()},
+            open_loop=load.open_loop,
+            latency=ask.metric != "throughput",
+            loaded=waits or (wait is None and float(rho[i]) > 1.0),
+        )
+        for i in range(model.fit.n)
+    ]
+
+
+def _verdict(
+    said: Sequence[Said], vector: Mapping[str, Array], policy: Policy | None, model: Whatif
 ) -> Label:
-    class_, binding, sub_cause = AXIS_CLASS[top]
-    others = sorted((v for a, v in resources.items() if a != top), reverse=True)
-    second = others[0] if others else 1.0
-    ln_top = math.log(max(resources[top], 1.0 + 1e-9))
-    ambiguous = math.log(max(second, 1.0)) >= AMBIGUOUS * ln_top
-    if class_ is None:
-        named = [
-            str(AXIS_CLASS[a][0])
-            for a, v in resources.items()
-            if a != top and math.log(max(v, 1.0)) >= AMBIGUOUS * ln_top
-        ]
-        return Label(
-            None, None, binding, dict(gains), policy,
-            candidates=(*ENGINE_CANDIDATES, *(n for n in named if n not in ENGINE_CANDIDATES)),
-            ambiguous=True, reason="engine",
-        )  # fmt: skip
-    runner = next((a for a, v in resources.items() if a != top and v == second), None)
-    return Label(
-        class_, sub_cause, binding, dict(gains), policy,
-        runner_up=AXIS_CLASS[runner][0] if runner and ambiguous else None,
-        ambiguous=ambiguous, margin=ln_top / math.log(NO_ACTION) - 1.0, reason="resource",
+    """One label from those of all hypotheses."""
+    shown = {axis: spread(v) for axis, v in vector.items()}
+    counts = Counter(s.class_ for s in said)
+    shares = {str(c or "none"): n / len(said) for c, n in counts.most_common()}
+    (first, n), *rest = counts.most_common()
+    agreed = [s for s in said if s.class_ == first]
+    axis = Counter(s.axis for s in agreed).most_common(1)[0][0]
+    second = rest[0][0] if rest and rest[0][1] / len(said) >= POSSIBLE else None
+    share = n / len(said)
+    label = Label(
+        first, None, AXIS_CLASS[axis][1], shown, policy,
+        share=share, shares=shares, axis=axis, reason=agreed[0].reason,
     )  # fmt: skip
+    if share < MAJORITY:
+        left = tuple(c for c, part in shares.items() if part >= POSSIBLE)
+        return replace(label, class_=None, candidates=left, ambiguous=True, reason="split")
+    if first is None:
+        return replace(label, binding_resource=None, reason=NOTHING)
+    close = sum(s.ambiguous for s in agreed) > len(agreed) / 2
+    runner_up = str(second) if second is not None else _second(shown, first) if close else None
+    sub_cause = _sub_cause(first, axis, shown, policy, model)
+    return replace(label, sub_cause=sub_cause, runner_up=runner_up, ambiguous=close)
 
 
-def _runner_up(g: Mapping[str, float], resources: Mapping[str, float], top: str) -> str | None:
-    if g.get("load_half", 1.0) > max(1.0, resources[top]):
-        return "queueing"
-    return AXIS_CLASS[top][0]
+def _second(shown: Mapping[str, Gain], first: str) -> str | None:
+    """The class of the best resource of another class."""
+    others = {a: shown[a].mid for a in AXIS_CLASS if a in shown and AXIS_CLASS[a][0] != first}
+    return AXIS_CLASS[max(others, key=lambda a: others[a])][0] if others else None
+
+
+def _sub_cause(
+    class_: Class, axis: str, shown: Mapping[str, Gain], policy: Policy | None, model: Whatif
+) -> str | None:
+    if class_ == "scheduling":
+        return policy.sub_cause if policy else None
+    if class_ == "queueing":
+        return "offered load above capacity"
+    if class_ == "launch":
+        parts = (*HOST_PARTS, "front end")
+        return max(parts, key=lambda p: shown[f"host_half:{p}"].mid)
+    if class_ == "compute":
+        return _arithmetic(model)
+    return SUB_CAUSE[axis]
+
+
+def _arithmetic(model: Whatif) -> str:
+    """Whose arithmetic it is: prompts' or generated tokens'."""
+    fit = model.fit
+    base = model.by_path["e2e"].outcomes[""]
+    decode = float(np.median(fit.decode["compute"] * base.decode_s))
+    prefill = float(np.median(fit.prefill["compute"] * base.prefill_s))
+    mix = float(np.median(base.requests_per_s * base.prefill_s))
+    if fit.engine.recompute_tokens > 0.5 * fit.load.input_tokens:
+        return "recomputation"
+    return "decode above the ridge" if decode > prefill and mix < 0.5 else "prefill FLOPs"
 
 
 def question(metric: str, statistic: str) -> Question:
@@ -173,37 +267,3 @@ def question(metric: str, statistic: str) -> Question:
     known = ("ttft", "itl", "tpot", "e2e", "throughput")
     quantile = float(statistic[1:]) / 100 if statistic[0] == "p" else None
     return Question(metric if metric in known else "e2e", quantile)
-
-
-def label_run(ask: Question, fit: Fit, facts: Mapping[str, float]) -> Label:
-    """Gain vector and label of one metric of a run."""
-    gains, policy = gain_vector(ask, fit, facts)
-    metric = ask.metric
-    # no gap between tokens holds the queue
-    wait = facts.get("server_queue_mean_s") if metric in ("ttft", "e2e") else None
-    total = facts.get(f"server_{metric}_mean_s", facts.get(f"client_{metric}_mean_s"))
-    share = wait / total if wait is not None and total else None
-    return decide(
-        gains,
-        policy,
-        open_loop=fit.load.open_loop,
-        latency=metric != "throughput",
-        wait_share=share,
-        rho=solve(fit.engines[1], fit.load).rho,
-    )
-
-
-def confidence(
-    label: Label, fit_error: float, supporting: int, opposing: int, identified: bool
-) -> float:
-    """How sure, 0..0.95: from the margin to the rule's threshold, the fit, and the rules that agree.
-
-    Not calibrated on held-out runs: the report says so.
-    """
-    if label.class_ is None:
-        return 0.0
-    score = 0.6 + 0.25 * (1.0 - math.exp(-max(label.margin, 0.0)))
-    score += 0.05 * min(supporting, 2) - 0.15 * min(opposing, 2)
-    score -= 0.1 * label.ambiguous + 0.05 * (not identified)
-    score -= min(0.2, max(0.0, fit_error - 0.3) * 0.3)
-    return round(min(0.95, max(0.05, score)), 2)

@@ -1,7 +1,8 @@
 """What a server under a given load would do: ceilings, Little's law and waiting, at a fixed point.
 
-Pure functions over two records: the offered load and the engine. The pass time is affine,
-`T(B) = base + per_sequence × B`, prefill adds `per_prefill_token` a token to the passes it rides in.
+Pure functions over two records: the offered load and the engine, whose pass costs what `step_cost` says.
+Every number may be an array, an element a hypothesis about the engine or an alternative to it: they are
+solved together.
 
 Sources: continuous-batching latency `E2E(λ) = A / (1 − βλ)` (Kong et al., arXiv 2605.15051); M/G/c wait
 after Allen-Cunneen and Sakasegawa; overload over a horizon H after the fluid limit,
@@ -10,12 +11,19 @@ after Allen-Cunneen and Sakasegawa; overload over a horizon H after the fluid li
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .step_cost import Number, StepCost, step_s
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 UNLIMITED = 1e9
 _MAX_MIX = 0.98  # the share of engine time that prefill may take before decode never ends
+_HALVINGS = 44
 
 
 @dataclass(frozen=True)
@@ -26,97 +34,154 @@ class Load:
     """
 
     open_loop: bool
-    rate: float
-    concurrency: float
-    input_tokens: float
-    output_tokens: float
-    arrival_spread: float = 1.0
-    service_spread: float = 0.5
-    horizon_s: float = 60.0
+    rate: Number
+    concurrency: Number
+    input_tokens: Number
+    output_tokens: Number
+    arrival_spread: Number = 1.0
+    service_spread: Number = 0.5
+    horizon_s: Number = 60.0
     prompt_percentiles: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Engine:
-    """What serves. Seconds per pass, sequence and prefill token; limits in requests and tokens.
+    """What serves: the cost of a pass, and limits in requests and tokens.
 
-    `path_s` and `front_end_s` are seconds a request spends outside the engine loop.
-    `kv_tokens` is what the cache holds; `recompute_tokens` a request are prefilled again after preemptions.
+    `path_s` is what a request spends between client and server. `front_end_s` is the work of one front end
+    that serves requests in turn: with it grows a queue. `kv_tokens` is what the cache holds;
+    `computed_ratio` of a prompt are not found in it; `recompute_tokens` a request are prefilled again after
+    preemptions.
     """
 
-    base_s: float
-    per_sequence_s: float
-    per_prefill_token_s: float
-    max_num_seqs: float = UNLIMITED
-    token_budget: float = UNLIMITED
-    kv_tokens: float = UNLIMITED
-    path_s: float = 0.0
-    front_end_s: float = 0.0
-    recompute_tokens: float = 0.0
+    step: StepCost
+    max_num_seqs: Number = UNLIMITED
+    token_budget: Number = UNLIMITED
+    kv_tokens: Number = UNLIMITED
+    path_s: Number = 0.0
+    front_end_s: Number = 0.0
+    recompute_tokens: Number = 0.0
+    computed_ratio: Number = 1.0
 
 
 @dataclass(frozen=True)
 class Outcome:
     """Means of one request, and the rates; `rho` is the offered rate over the capacity (open loop)."""
 
-    path_s: float
-    front_end_s: float
-    wait_s: float
-    prefill_s: float
-    decode_s: float
-    itl_s: float
-    batch: float
-    rho: float
-    capacity_per_s: float
-    requests_per_s: float
-    output_tokens_per_s: float
+    path_s: Number
+    front_end_s: Number
+    wait_s: Number
+    prefill_s: Number
+    decode_s: Number
+    itl_s: Number
+    batch: Number
+    rho: Number
+    capacity_per_s: Number
+    requests_per_s: Number
+    output_tokens_per_s: Number
 
     @property
-    def ttft_s(self) -> float:
+    def ttft_s(self) -> Number:
         """Path, front end, wait and prefill."""
         return self.path_s + self.front_end_s + self.wait_s + self.prefill_s
 
     @property
-    def e2e_s(self) -> float:
+    def e2e_s(self) -> Number:
         """Time to first token plus decode."""
         return self.ttft_s + self.decode_s
 
+    def part(self, index: Any) -> Outcome:
+        """Of arrays, one element or a slice of them."""
+        return Outcome(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
-def slots(engine: Engine, load: Load) -> float:
-    """Requests that can run at once: the batch cap, or the KV cache over the mean context.
 
-    The context of a running sequence is its prompt and on average half of its answer.
+World = tuple[Engine, Load]
+"""An engine under a load: what the model solves."""
+
+
+def stack(worlds: Sequence[World], n: int) -> World:
+    """Worlds of `n` hypotheses each as one world of `len(worlds) · n`, to be solved at once.
+
+    They must agree in what is no number: open or closed loop, and the prompts' percentiles.
     """
-    context = load.input_tokens + load.output_tokens / 2
-    return max(1.0, min(engine.max_num_seqs, engine.kv_tokens / max(context, 1.0)))
+    engines, loads = [w[0] for w in worlds], [w[1] for w in worlds]
+    step = {
+        f.name: _joined([getattr(e.step, f.name) for e in engines], n) for f in fields(StepCost)
+    }
+    engine = {
+        f.name: _joined([getattr(e, f.name) for e in engines], n)
+        for f in fields(Engine)
+        if f.name != "step"
+    }
+    load = {
+        f.name: _joined([getattr(x, f.name) for x in loads], n)
+        for f in fields(Load)
+        if f.name not in {"open_loop", "prompt_percentiles"}
+    }
+    return Engine(step=StepCost(**step), **engine), replace(loads[0], **load)
+
+
+def _joined(values: Sequence[Number], n: int) -> Number:
+    return np.concatenate([np.broadcast_to(np.asarray(v, dtype=float), (n,)) for v in values])
+
+
+def context_tokens(load: Load) -> Number:
+    """Mean context of a running sequence: its prompt and on average half of its answer."""
+    return load.input_tokens + load.output_tokens / 2
+
+
+def slots(engine: Engine, load: Load) -> Number:
+    """Requests that can run at once: the batch cap, or the KV cache over the mean context."""
+    held = engine.kv_tokens / np.maximum(context_tokens(load), 1.0)
+    return np.maximum(1.0, np.minimum(engine.max_num_seqs, held))
 
 
 def uncapped(engine: Engine) -> Engine:
     """The same engine with a batch cap that no usual load reaches."""
-    return replace(engine, max_num_seqs=max(engine.max_num_seqs, 1024.0))
+    return replace(engine, max_num_seqs=np.maximum(engine.max_num_seqs, 1024.0))
 
 
-def service(engine: Engine, load: Load, batch: float, rate: float) -> tuple[float, float, float]:
-    """Prefill seconds, decode seconds and mean inter-token seconds of one request at a batch and a rate.
+@dataclass(frozen=True)
+class Service:
+    """What one request takes, and the terms that the waits need."""
+
+    prefill_s: Number
+    decode_s: Number
+    itl_s: Number
+    step_s: Number
+    own_s: Number
+    free: Number
+    full_s: Number
+
+
+def computed_tokens(engine: Engine, load: Load) -> Number:
+    """Prompt tokens a request that are really computed, those after preemptions included."""
+    fresh = np.maximum(1.0, load.input_tokens * engine.computed_ratio)
+    return fresh + engine.recompute_tokens
+
+
+def service(engine: Engine, load: Load, batch: Number, rate: Number) -> Service:
+    """What one request takes at a batch and a rate.
 
     Prefill takes the share m of every second, so the mean pass is `step / (1 − m)`. A long pass breeds the
     next, by m each time: those after a request's own prefill are longer by a geometric sum. A prompt above
     the free token budget takes as many full passes as it needs.
     """
-    own = _own(engine, load)
-    mix = min(rate * own, _MAX_MIX)
-    step, free = _step(engine, load, batch)
+    step, own, free, full = _passes(engine, load, batch)
+    mix = np.clip(rate * own, 0.0, _MAX_MIX)
     mean = step / (1.0 - mix)
-    full = step + engine.per_prefill_token_s * free
-    passes = max(1.0, load.input_tokens / free)
-    longest = full if passes > 1.0 else min(prefill_pass(step, own, mix), full)
-    after = max(0.0, load.output_tokens - 1.0)
-    echo = max(0.0, longest - mean) * mix / (1.0 - mix) * (1.0 - mix**after)
+    passes = np.maximum(1.0, load.input_tokens * engine.computed_ratio / free)
+    alone = np.minimum(prefill_pass(step, own, mix), full)
+    longest = np.where(passes > 1.0, full, alone)
+    after = np.maximum(0.0, load.output_tokens - 1.0) / engine.step.tokens_per_pass
+    echo = np.maximum(0.0, longest - mean) * mix / (1.0 - mix) * (1.0 - np.power(mix, after))
     decode = after * mean + echo
-    return passes * longest, decode, decode / after if after > 0 else mean
+    tokens = np.maximum(load.output_tokens - 1.0, 1e-9)
+    itl = np.where(after > 0, decode / tokens, mean)
+    return Service(passes * longest, decode, itl, step, own, free, full)
 
 
-def prefill_pass(step: float, own: float, mix: float) -> float:
+def prefill_pass(step: Number, own: Number, mix: Number) -> Number:
     """Seconds of the pass that holds a prompt of `own` seconds, when prefill takes the share `mix` of time.
 
     With it go the prompts that arrived in the pass before, the one that this request met: `found_pass`.
@@ -124,7 +189,7 @@ def prefill_pass(step: float, own: float, mix: float) -> float:
     return step + own + mix * found_pass(step, own, mix)
 
 
-def found_pass(step: float, own: float, mix: float) -> float:
+def found_pass(step: Number, own: Number, mix: Number) -> Number:
     """Mean length of the pass that an arrival finds in flight, E[T²] / E[T], seconds.
 
     A pass holds the prompts that arrived in the one before: a branching process with Poisson offspring, so
@@ -133,163 +198,215 @@ def found_pass(step: float, own: float, mix: float) -> float:
     return step / (1.0 - mix) + own * mix / (1.0 - mix * mix)
 
 
-def met(batch: float, limit: float) -> float:
+def met(batch: Number, limit: Number) -> Number:
     """The batch that a request runs in, itself included, when `batch` run on average in `limit` slots.
 
     With slots to spare it finds the others as they are on average and adds itself; full slots stay full.
     """
-    return min(limit, 1.0 + batch * (1.0 - batch / (limit * limit)))
+    return np.minimum(limit, 1.0 + batch * (1.0 - batch / (limit * limit)))
 
 
-def _own(engine: Engine, load: Load) -> float:
-    return (load.input_tokens + engine.recompute_tokens) * engine.per_prefill_token_s
+def _passes(engine: Engine, load: Load, batch: Number) -> tuple[Number, Number, Number, Number]:
+    """Seconds of a pass without prefill, what one prompt adds, tokens free for prompts, a full pass's seconds.
 
-
-def _step(engine: Engine, load: Load, batch: float) -> tuple[float, float]:
-    """Seconds of a pass without prefill as a request meets it, and the prompt tokens it has room for.
-
-    Those who decode leave prompts their share of the token budget at least: without new prompts nobody
-    would decode for long.
+    The batch is as a request meets it. Those who decode leave prompts their share of the token budget at
+    least: without new prompts nobody would decode for long. A prompt above the free tokens is cut to them.
     """
-    share = load.input_tokens / max(load.input_tokens + load.output_tokens, 1.0)
-    decoding = min(met(batch, slots(engine, load)), max(1.0, engine.token_budget * (1.0 - share)))
-    return engine.base_s + engine.per_sequence_s * decoding, max(
-        1.0, engine.token_budget - decoding
+    computed = np.maximum(1.0, load.input_tokens * engine.computed_ratio)
+    share = computed / np.maximum(computed + load.output_tokens, 1.0)
+    limit = np.maximum(1.0, engine.token_budget * (1.0 - share))
+    decoding = np.minimum(met(batch, slots(engine, load)), limit)
+    free = np.maximum(1.0, engine.token_budget - decoding)
+    context = decoding * context_tokens(load)
+    step = step_s(engine.step, decoding, 0.0, context)
+    chunk = np.minimum(computed, free)
+    whole = step_s(engine.step, decoding, chunk, context)
+    full = np.where(
+        computed > free, whole, step_s(engine.step, decoding, np.minimum(free, 65536.0), context)
     )
+    own = (whole - step) * computed_tokens(engine, load) / chunk
+    return step, own, free, full
 
 
-def capacity(engine: Engine, load: Load) -> float:
-    """Requests a second at full slots, by Little's law; bounded by the token budget of a pass."""
+def capacity(engine: Engine, load: Load) -> Number:
+    """Requests a second at full slots, by Little's law; bounded by a pass's token budget and the front end."""
     c = slots(engine, load)
-    own = _own(engine, load)
-    prefill, decode, _ = service(engine, load, c, 0.0)
-    low, high = 0.0, min(_MAX_MIX / own if own > 0 else math.inf, c / (prefill + decode))
-    for _ in range(60):
-        mid = (low + high) / 2
-        prefill, decode, _ = service(engine, load, c, mid)
-        low, high = (mid, high) if mid * (prefill + decode) < c else (low, mid)
-    return min(low, _budget_capacity(engine, load))
-
-
-def _budget_capacity(engine: Engine, load: Load) -> float:
-    """Requests a second when every pass is filled to the token budget."""
-    if engine.token_budget >= UNLIMITED:
-        return math.inf
-    tokens = load.input_tokens + load.output_tokens
-    share = load.input_tokens / max(tokens, 1.0)
-    decoding = min(slots(engine, load), engine.token_budget * (1.0 - share))
-    full = (
-        engine.base_s
-        + engine.per_sequence_s * decoding
-        + engine.per_prefill_token_s * engine.token_budget * share
+    idle = service(engine, load, c, 0.0)
+    high = np.minimum(
+        _MAX_MIX / np.maximum(idle.own_s, 1e-12), c / (idle.prefill_s + idle.decode_s)
     )
-    return engine.token_budget / (tokens * full) if full > 0 else math.inf
+    low = np.zeros_like(high)
+    for _ in range(_HALVINGS):
+        mid = (low + high) / 2
+        taken = service(engine, load, c, mid)
+        below = mid * (taken.prefill_s + taken.decode_s) < c
+        low, high = np.where(below, mid, low), np.where(below, high, mid)
+    front = 1.0 / np.maximum(engine.front_end_s, 1e-9)
+    return np.minimum(np.minimum(low, _budget_capacity(engine, load)), front)
 
 
-@lru_cache(maxsize=4096)
+def _budget_capacity(engine: Engine, load: Load) -> Number:
+    """Requests a second when every pass is filled to the token budget."""
+    tokens = computed_tokens(engine, load) + load.output_tokens
+    share = computed_tokens(engine, load) / np.maximum(tokens, 1.0)
+    decoding = np.minimum(slots(engine, load), engine.token_budget * (1.0 - share))
+    full = step_s(
+        engine.step, decoding, engine.token_budget * share, decoding * context_tokens(load)
+    )
+    limited = engine.token_budget / (tokens * np.maximum(full, 1e-12))
+    return np.where(np.asarray(engine.token_budget) < UNLIMITED, limited, np.inf)
+
+
 def solve(engine: Engine, load: Load) -> Outcome:
     """The fixed point of an engine under a load.
 
     An open loop above capacity gets the mean wait of its horizon; a closed loop runs at its callers' pace.
     """
     top = capacity(engine, load)
-    outside = engine.path_s + engine.front_end_s
-    rate = min(load.rate, top) if load.open_loop else _closed_rate(engine, load, top, outside)
+    rate = np.minimum(load.rate, top) if load.open_loop else _closed_rate(engine, load, top)
     batch = _batch_at(engine, load, rate)
-    prefill, decode, itl = service(engine, load, batch, rate)
+    taken = service(engine, load, batch, rate)
+    spent = taken.prefill_s + taken.decode_s
     if load.open_loop:
-        wait = _open_wait(engine, load, top, batch, prefill + decode)
+        wait = _open_wait(engine, load, top, batch, taken)
+        front = front_end(engine, load, load.rate)
     else:
-        wait = max(0.0, load.concurrency / max(rate, 1e-12) - outside - prefill - decode)
+        front = np.minimum(front_end(engine, load, rate), load.concurrency * engine.front_end_s)
+        outside = engine.path_s + front
+        wait = np.maximum(0.0, load.concurrency / np.maximum(rate, 1e-12) - outside - spent)
     return Outcome(
-        path_s=engine.path_s,
-        front_end_s=engine.front_end_s,
+        path_s=engine.path_s + np.zeros_like(rate),
+        front_end_s=front + np.zeros_like(rate),
         wait_s=wait,
-        prefill_s=prefill,
-        decode_s=decode,
-        itl_s=itl,
+        prefill_s=taken.prefill_s,
+        decode_s=taken.decode_s,
+        itl_s=taken.itl_s,
         batch=batch,
-        rho=load.rate / top if load.open_loop else 1.0,
+        rho=load.rate / top if load.open_loop else np.ones_like(rate),
         capacity_per_s=top,
         requests_per_s=rate,
         output_tokens_per_s=rate * load.output_tokens,
     )
 
 
-def itl_at(engine: Engine, load: Load, outcome: Outcome, quantile: float) -> float:
+def front_end(engine: Engine, load: Load, rate: Number) -> Number:
+    """Mean seconds in the front end at a rate: its work and the wait for those before, M/G/1 or fluid."""
+    busy = rate * engine.front_end_s
+    variability = (load.arrival_spread + _FRONT_END_SPREAD) / 2
+    steady = variability * busy / np.maximum(1.0 - busy, 1e-3) * engine.front_end_s
+    fluid = np.maximum(0.0, busy - 1.0) * load.horizon_s / 2
+    walk = np.sqrt(variability * load.horizon_s * engine.front_end_s / 2)
+    waited = np.where(busy >= 1.0, np.hypot(fluid, walk), np.minimum(steady, walk))
+    return engine.front_end_s + waited
+
+
+_FRONT_END_SPREAD = 0.3
+"""Squared coefficient of variation of the front end's work: it follows the length of prompts."""
+
+
+def front_end_work(measured_s: Number, load: Load, rate: float) -> Number:
+    """The work of one request whose mean time in the front end is `measured_s`: `front_end` solved for it."""
+    low, high = (
+        np.zeros_like(np.asarray(measured_s, dtype=float)),
+        np.asarray(measured_s, dtype=float),
+    )
+    engine = Engine(StepCost())
+    for _ in range(_HALVINGS):
+        mid = (low + high) / 2
+        below = front_end(replace(engine, front_end_s=mid), load, rate) < measured_s
+        low, high = np.where(below, mid, low), np.where(below, high, mid)
+    return low
+
+
+def itl_at(engine: Engine, load: Load, outcome: Outcome, quantile: float) -> Number:
     """The gap between tokens at a quantile (0..1), seconds.
 
     Each prefill holds up every running sequence once, so a share `batch / (output − 1)` of the gaps carries
     a prompt; the longest of them make the tail. A pass takes no more of a prompt than the token budget.
     """
-    step, free = _step(engine, load, outcome.batch)
-    chunks = max(1.0, load.input_tokens / free)
-    stalled = min(1.0, chunks * outcome.batch / max(1.0, load.output_tokens - 1.0))
-    if stalled <= 1.0 - quantile or not load.prompt_percentiles:
+    step, _, free, _ = _passes(engine, load, outcome.batch)
+    computed = np.maximum(1.0, load.input_tokens * engine.computed_ratio)
+    chunks = np.maximum(1.0, computed / free)
+    stalled = np.minimum(1.0, chunks * outcome.batch / np.maximum(1.0, load.output_tokens - 1.0))
+    if not load.prompt_percentiles:
         return step
-    rank = 1.0 - (1.0 - quantile) / stalled
-    prompt = load.prompt_percentiles[round(rank * (len(load.prompt_percentiles) - 1))]
-    return step + engine.per_prefill_token_s * min(engine.token_budget, prompt)
+    rank = 1.0 - (1.0 - quantile) / np.maximum(stalled, 1e-9)
+    table = np.asarray(load.prompt_percentiles)
+    prompt = table[np.rint(np.clip(rank, 0.0, 1.0) * (len(table) - 1)).astype(int)]
+    chunk = np.minimum(engine.token_budget, prompt * engine.computed_ratio)
+    context = outcome.batch * context_tokens(load)
+    held = step_s(engine.step, outcome.batch, chunk, context)
+    held = np.maximum(step, held)
+    return np.where(stalled <= 1.0 - quantile, step, held)
 
 
-def _batch_at(engine: Engine, load: Load, rate: float) -> float:
+def _batch_at(engine: Engine, load: Load, rate: Number) -> Number:
     """Batch at a rate up to the capacity: the smallest B with B = λ (prefill + decode(B)), by bisection."""
-    low, high = 0.0, slots(engine, load)
-    for _ in range(60):
+    high = np.broadcast_to(slots(engine, load), np.shape(rate)) + 0.0
+    low = np.zeros_like(high)
+    for _ in range(_HALVINGS):
         mid = (low + high) / 2
-        prefill, decode, _ = service(engine, load, mid, rate)
-        low, high = (mid, high) if rate * (prefill + decode) > mid else (low, mid)
+        taken = service(engine, load, mid, rate)
+        above = rate * (taken.prefill_s + taken.decode_s) > mid
+        low, high = np.where(above, mid, low), np.where(above, high, mid)
     return high
 
 
-def _closed_rate(engine: Engine, load: Load, top: float, outside: float) -> float:
+def _closed_rate(engine: Engine, load: Load, top: Number) -> Number:
     """Requests a second of a closed loop: N = X outside + B(X) while every caller finds a slot, else the top."""
-    low, high = 0.0, top
-    for _ in range(60):
+    low, high = np.zeros_like(top), top
+    for _ in range(_HALVINGS):
         rate = (low + high) / 2
-        batch = min(slots(engine, load), max(0.0, load.concurrency - rate * outside))
-        prefill, decode, _ = service(engine, load, batch, rate)
-        low, high = (rate, high) if rate * (prefill + decode) < batch else (low, rate)
+        front = np.minimum(front_end(engine, load, rate), load.concurrency * engine.front_end_s)
+        outside = engine.path_s + front
+        batch = np.minimum(slots(engine, load), np.maximum(0.0, load.concurrency - rate * outside))
+        taken = service(engine, load, batch, rate)
+        below = rate * (taken.prefill_s + taken.decode_s) < batch
+        low, high = np.where(below, rate, low), np.where(below, high, rate)
     return low
 
 
-def _open_wait(engine: Engine, load: Load, top: float, batch: float, service_s: float) -> float:
+def _open_wait(engine: Engine, load: Load, top: Number, batch: Number, taken: Service) -> Number:
     """Mean wait: for a slot (M/G/c), for token budget, for the pass in flight; above capacity, the fluid limit."""
     rho = load.rate / top
     variability = (load.arrival_spread + load.service_spread) / 2
-    fluid = max(0.0, rho - 1.0) * load.horizon_s / 2
+    fluid = np.maximum(0.0, rho - 1.0) * load.horizon_s / 2
     # over a finite run the queue of a critical server grows like a random walk: sqrt(variance of work)
-    walk = 0.5 * math.sqrt(2 * variability * load.horizon_s / top)
-    if rho >= 1.0:
-        return math.hypot(fluid, walk)
+    walk = 0.5 * np.sqrt(2 * variability * load.horizon_s / top)
     c = slots(engine, load)
-    full = _queued(rho, c)
-    steady = variability * full / (c * (1 - rho)) * service_s
+    below = np.minimum(rho, 1.0 - 1e-9)
+    full = _queued(below, c)
+    spent = taken.prefill_s + taken.decode_s
+    steady = variability * full / (c * (1.0 - below)) * spent
     # the engine runs but has a slot: one pass has to end. A queue for a slot moves at the end of a pass anyway
-    running = 1.0 - math.pow(1.0 - rho, c) if c < 1e4 else 1.0 - math.exp(-load.rate * service_s)
-    in_flight = max(0.0, running - full) * _residual(engine, load, batch)
-    return min(steady + _budget_wait(engine, load, batch), walk) + in_flight
+    running = np.where(
+        c < 1e4,
+        1.0 - np.power(1.0 - below, np.minimum(c, 1e4)),
+        1.0 - np.exp(-load.rate * spent),
+    )
+    in_flight = np.maximum(0.0, running - full) * _residual(load, taken)
+    wait = np.minimum(steady + _budget_wait(engine, load, taken), walk) + in_flight
+    return np.where(rho >= 1.0, np.hypot(fluid, walk), wait)
 
 
-def _residual(engine: Engine, load: Load, batch: float) -> float:
+def _residual(load: Load, taken: Service) -> Number:
     """What is left, on average, of the pass that an arrival finds, seconds."""
-    own = _own(engine, load)
-    step, free = _step(engine, load, batch)
-    found = found_pass(step, own, min(load.rate * own, _MAX_MIX))
-    return min(found, step + engine.per_prefill_token_s * free) / 2
+    mix = np.minimum(load.rate * taken.own_s, _MAX_MIX)
+    found = found_pass(taken.step_s, taken.own_s, mix)
+    return np.minimum(found, taken.full_s) / 2
 
 
-def _budget_wait(engine: Engine, load: Load, batch: float) -> float:
+def _budget_wait(engine: Engine, load: Load, taken: Service) -> Number:
     """Mean wait for token budget: full passes serve prompts in order, each as many at once as it has room for."""
-    if engine.token_budget >= UNLIMITED:
-        return 0.0
-    step, free = _step(engine, load, batch)
-    at_once = max(1.0, free / load.input_tokens)
-    whole = at_once * load.input_tokens / free * (step + engine.per_prefill_token_s * free)
-    busy = min(load.rate * whole / at_once, _MAX_MIX)
-    return load.arrival_spread / 2 * _queued(busy, at_once) / (at_once * (1.0 - busy)) * whole
+    computed = np.maximum(1.0, load.input_tokens * engine.computed_ratio)
+    at_once = np.maximum(1.0, taken.free / computed)
+    full = taken.step_s + taken.own_s * taken.free / computed
+    whole = at_once * computed / taken.free * full
+    busy = np.minimum(load.rate * whole / at_once, _MAX_MIX)
+    wait = load.arrival_spread / 2 * _queued(busy, at_once) / (at_once * (1.0 - busy)) * whole
+    return np.where(np.asarray(engine.token_budget) < UNLIMITED, wait, 0.0)
 
 
-def _queued(rho: float, servers: float) -> float:
+def _queued(rho: Number, servers: Number) -> Number:
     """Probability that all servers are taken, after Sakasegawa."""
-    return math.pow(rho, math.sqrt(2.0 * (servers + 1.0)) - 1.0)
+    return np.power(rho, np.sqrt(2.0 * (servers + 1.0)) - 1.0)

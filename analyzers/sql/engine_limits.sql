@@ -15,7 +15,12 @@ WITH s AS (
     bool_or(lower(value) = 'true') FILTER (key = 'enable_chunked_prefill') AS chunked,
     max(try_cast(value AS DOUBLE)) FILTER (key = 'chunked_prefill_size') AS chunk,
     bool_or(lower(value) = 'true') FILTER (key = 'enable_prefix_caching') AS prefix_on,
-    bool_or(lower(value) = 'true') FILTER (key = 'disable_radix_cache') AS prefix_off
+    bool_or(lower(value) = 'true') FILTER (key = 'disable_radix_cache') AS prefix_off,
+    bool_or(lower(value) = 'true') FILTER (key = 'async_scheduling') AS async_on,
+    bool_or(lower(value) = 'true') FILTER (key IN ('disable_overlap_schedule', 'disable_overlap_scheduler')) AS async_off,
+    bool_or(lower(value) NOT IN ('', 'none', 'null', 'false')) FILTER (key IN ('speculative_config', 'speculative_algorithm', 'speculative_model')) AS speculates,
+    max(try_cast(value AS DOUBLE)) FILTER (key IN ('tensor_parallel_size', 'tp_size')) AS tp,
+    max(try_cast(value AS DOUBLE)) FILTER (key = 'gpu_count') AS gpus
   FROM setting_latest
 ), plateau AS (
   SELECT max(running) AS cap
@@ -32,10 +37,15 @@ SELECT
   CASE coalesce(s.graph_mode <> 'NONE' AND NOT coalesce(s.graphs_off, false), NOT s.graphs_off)
     WHEN true THEN 'yes' WHEN false THEN 'no' END AS graphs_enabled,
   CASE coalesce(s.chunked, s.chunk > 0) WHEN true THEN 'yes' WHEN false THEN 'no' END AS chunked_prefill_enabled,
-  CASE coalesce(s.prefix_on, NOT s.prefix_off) WHEN true THEN 'yes' WHEN false THEN 'no' END AS prefix_caching_enabled
+  CASE coalesce(s.prefix_on, NOT s.prefix_off) WHEN true THEN 'yes' WHEN false THEN 'no' END AS prefix_caching_enabled,
+  CASE coalesce(s.async_on, NOT s.async_off) WHEN true THEN 'yes' WHEN false THEN 'no' END AS async_scheduling_enabled,
+  CASE s.speculates WHEN true THEN 'yes' WHEN false THEN 'no' END AS speculation_enabled,
+  s.tp AS tensor_parallel_count,
+  s.gpus AS gpu_count
 FROM s LEFT JOIN plateau ON true
 WHERE coalesce(s.cap, plateau.cap, s.budget, s.kv_tokens, coalesce(s.blocks, s.blocks_override) * s.block_size) IS NOT NULL
-  OR graphs_enabled IS NOT NULL OR chunked_prefill_enabled IS NOT NULL OR prefix_caching_enabled IS NOT NULL;
+  OR graphs_enabled IS NOT NULL OR chunked_prefill_enabled IS NOT NULL OR prefix_caching_enabled IS NOT NULL
+  OR async_scheduling_enabled IS NOT NULL OR speculation_enabled IS NOT NULL OR coalesce(s.tp, s.gpus) IS NOT NULL;
 COMMENT ON TABLE engine_limits IS 'The limits that the scheduler works under, from settings; where the batch cap is unknown it is read off the plateau that running requests never exceed while others wait.';
 COMMENT ON COLUMN engine_limits.max_num_seqs_count IS '[count] requests that may run at once (vLLM --max-num-seqs)';
 COMMENT ON COLUMN engine_limits.max_num_seqs_origin IS 'setting, or plateau: inferred from the running gauge';
@@ -44,3 +54,7 @@ COMMENT ON COLUMN engine_limits.kv_capacity_tokens IS '[tokens] whose keys and v
 COMMENT ON COLUMN engine_limits.graphs_enabled IS 'yes or no: CUDA graphs for decode; NULL where the engine does not tell';
 COMMENT ON COLUMN engine_limits.chunked_prefill_enabled IS 'yes or no: prompts may be split over steps; NULL where the engine does not tell';
 COMMENT ON COLUMN engine_limits.prefix_caching_enabled IS 'yes or no: prompts reuse the KV cache of earlier ones; NULL where the engine does not tell';
+COMMENT ON COLUMN engine_limits.async_scheduling_enabled IS 'yes or no: the host prepares a step while the device runs the one before; NULL where the engine does not tell';
+COMMENT ON COLUMN engine_limits.speculation_enabled IS 'yes or no: tokens are guessed ahead and verified; NULL where the engine does not tell';
+COMMENT ON COLUMN engine_limits.tensor_parallel_count IS '[count] GPUs that share each layer';
+COMMENT ON COLUMN engine_limits.gpu_count IS '[count] GPUs of the machine that were seen, in use or not';

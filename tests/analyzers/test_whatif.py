@@ -1,21 +1,33 @@
 """The fixed point: laws that hold for any engine, and the pass-level scheduler as its judge."""
 
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from whybound.analyzers.scheduler import Policy, Request, simulate
-from whybound.analyzers.whatif import UNLIMITED, Engine, Load, capacity, slots, solve, uncapped
+from whybound.analyzers.step_cost import StepCost, affine, step_s
+from whybound.analyzers.whatif import (
+    UNLIMITED,
+    Engine,
+    Load,
+    capacity,
+    front_end,
+    front_end_work,
+    slots,
+    solve,
+    stack,
+    uncapped,
+)
+
+from step_costs import STEPS
 
 seconds = st.floats(1e-4, 0.1)
 ENGINES = st.builds(
     Engine,
-    base_s=seconds,
-    per_sequence_s=st.floats(0, 0.01),
-    per_prefill_token_s=st.floats(0, 0.001),
+    step=st.builds(affine, seconds, st.floats(0, 0.01), st.floats(0, 0.001)) | STEPS,
     max_num_seqs=st.integers(1, 512).map(float) | st.just(UNLIMITED),
     token_budget=st.integers(16, 16384).map(float) | st.just(UNLIMITED),
     kv_tokens=st.integers(1000, 10**6).map(float) | st.just(UNLIMITED),
@@ -30,7 +42,7 @@ LOADS = st.builds(
     input_tokens=st.integers(1, 5000).map(float),
     output_tokens=st.integers(1, 1000).map(float),
 )
-MANY = settings(max_examples=60, deadline=None)
+MANY = settings(max_examples=30, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
 # ---------------------------------------------------------------- laws
@@ -57,11 +69,10 @@ def test_more_slots_never_lower_capacity(engine, load, times):
 @MANY
 @given(ENGINES, LOADS)
 def test_half_the_step_costs_never_makes_a_latency_worse(engine, load):
+    engine = replace(engine, front_end_s=0.0)  # a closed loop that the engine slows no more, it can
+    seconds = [f.name for f in fields(StepCost) if f.name.endswith("_s")]
     half = replace(
-        engine,
-        base_s=engine.base_s / 2,
-        per_sequence_s=engine.per_sequence_s / 2,
-        per_prefill_token_s=engine.per_prefill_token_s / 2,
+        engine, step=replace(engine.step, **{n: getattr(engine.step, n) / 2 for n in seconds})
     )
     before, after = solve(engine, load), solve(half, load)
     for latency in ("ttft_s", "e2e_s", "itl_s"):
@@ -107,11 +118,29 @@ def test_above_capacity_the_wait_grows_with_the_run(engine, load, rho, longer):
 @given(ENGINES, LOADS, st.floats(0.05, 1.2), st.floats(1.01, 4))
 def test_more_load_never_shortens_the_wait(engine, load, rho, times):
     # a pass as long as the run is no server
-    assume(engine.per_sequence_s * slots(engine, load) < 1)
+    c = slots(engine, load)
+    assume(step_s(engine.step, c, 0, c * load.input_tokens) < 1)
     load = replace(load, open_loop=True)
     load = replace(load, rate=rho * capacity(engine, load))
     more = replace(load, rate=load.rate * times)
     assert solve(engine, more).e2e_s >= solve(engine, load).e2e_s * (1 - 1e-3)
+
+
+@MANY
+@given(ENGINES, LOADS, st.floats(0.01, 0.95))
+def test_the_work_of_a_front_end_is_found_from_its_time(engine, load, busy):
+    engine = replace(engine, front_end_s=busy / load.rate)
+    seen = front_end(engine, load, load.rate)
+    assert front_end_work(seen, load, load.rate) == pytest.approx(engine.front_end_s, rel=1e-3)
+
+
+@MANY
+@given(st.lists(ENGINES, min_size=2, max_size=4), LOADS)
+def test_worlds_solved_together_are_worlds_solved_alone(engines, load):
+    together = solve(*stack([(e, load) for e in engines], 1))
+    for i, engine in enumerate(engines):
+        alone = solve(engine, load)
+        assert together.part(i).e2e_s == pytest.approx(alone.e2e_s, rel=1e-6)
 
 
 # ---------------------------------------------------------------- closed forms
@@ -120,9 +149,9 @@ def test_more_load_never_shortens_the_wait(engine, load, rho, times):
 @pytest.mark.parametrize("rho", [0.05, 0.2, 0.4])
 def test_end_to_end_follows_a_over_one_minus_beta_lambda(rho):
     """Kong et al.: with decode alone and slots to spare, E2E(λ) = A/(1 − βλ)."""
-    engine = Engine(base_s=0.02, per_sequence_s=0.001, per_prefill_token_s=0.0)
+    engine = Engine(affine(0.02, 0.001, 0.0))
     out = 100
-    alone, beta = out * (engine.base_s + engine.per_sequence_s), out * engine.per_sequence_s
+    alone, beta = out * 0.021, out * 0.001
     rate = rho / beta
     load = Load(open_loop=True, rate=rate, concurrency=1, input_tokens=1, output_tokens=out)
     got = solve(engine, load)
@@ -131,14 +160,14 @@ def test_end_to_end_follows_a_over_one_minus_beta_lambda(rho):
 
 
 def test_capacity_of_full_slots_is_littles_law():
-    engine = Engine(0.02, 0.001, 0.0, max_num_seqs=8)
+    engine = Engine(affine(0.02, 0.001, 0.0), max_num_seqs=8)
     load = Load(open_loop=True, rate=1, concurrency=1, input_tokens=1, output_tokens=50)
     assert capacity(engine, load) == pytest.approx(8 / (50 * (0.02 + 0.001 * 8)), rel=1e-6)
 
 
 def test_capacity_under_a_token_budget_is_full_passes():
     """Budget 100, prompts of 900 and answers of 100: 10 decode beside 90 tokens of prompts in each pass."""
-    engine = Engine(0.02, 0.001, 0.0001, max_num_seqs=1024, token_budget=100)
+    engine = Engine(affine(0.02, 0.001, 0.0001), max_num_seqs=1024, token_budget=100)
     load = Load(open_loop=True, rate=1, concurrency=1, input_tokens=900, output_tokens=100)
     full = 0.02 + 0.001 * 10 + 0.0001 * 90
     assert capacity(engine, load) == pytest.approx(100 / (1000 * full), rel=1e-6)
@@ -146,7 +175,7 @@ def test_capacity_under_a_token_budget_is_full_passes():
 
 
 def test_kv_capacity_limits_the_slots():
-    engine = Engine(0.02, 0.001, 0.0, max_num_seqs=64, kv_tokens=3000)
+    engine = Engine(affine(0.02, 0.001, 0.0), max_num_seqs=64, kv_tokens=3000)
     load = Load(open_loop=True, rate=1, concurrency=1, input_tokens=250, output_tokens=100)
     assert slots(engine, load) == 10
     assert slots(uncapped(engine), load) == 10
@@ -201,7 +230,7 @@ HEAVY = ((0.01, 0.0002, 0.0001), (2000, 20))
 def test_the_scheduler_agrees(cap, budget, world, rho):
     """Mean wait within a factor of 1.5 wherever it is 3 % of the time or more; phases within 20 %."""
     step, tokens = world
-    engine = Engine(*step, max_num_seqs=cap, token_budget=budget)
+    engine = Engine(affine(*step), max_num_seqs=cap, token_budget=budget)
     top = capacity(
         engine,
         Load(open_loop=True, rate=1, concurrency=1, input_tokens=tokens[0], output_tokens=48),
@@ -237,7 +266,7 @@ def test_the_scheduler_agrees(cap, budget, world, rho):
 def test_the_scheduler_carries_the_capacity_and_no_more():
     """Twice the capacity is offered; what comes out is the model's capacity, whatever bounds it."""
     for cap, budget, (step, tokens) in ((4, 10**5, CHAT), (1024, 64, LONG), (1024, 512, CHAT)):
-        engine = Engine(*step, max_num_seqs=cap, token_budget=budget)
+        engine = Engine(affine(*step), max_num_seqs=cap, token_budget=budget)
         load = Load(
             open_loop=True, rate=1, concurrency=1, input_tokens=tokens[0], output_tokens=tokens[1]
         )

@@ -1,0 +1,209 @@
+"""A lever applied to the model: what its effect, given as data, makes of an engine and a load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..rules.effects import applied
+from .whatif import UNLIMITED, Engine, Load, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..rules.model import Effect, Lever
+    from .counterfactual import Policy
+    from .posterior import Array
+    from .step_cost import Number
+    from .work import Work
+
+STEP_FIELDS = {
+    "weight_bytes": ("weights_s", "expert_s"),
+    "kv_bytes_per_token": ("kv_s",),
+    "compute_per_token": ("token_s",),
+    "launch_cost": ("launch_s",),
+    "host_step": ("host_s", "host_sequence_s"),
+    "host_exposed": ("exposed",),
+    "kernel_floor": ("floor_s",),
+    "link_time": ("link_s", "link_token_s"),
+}
+"""Parameter → what it is in the cost of a pass."""
+
+ENGINE_FIELDS = {
+    "max_num_seqs": "max_num_seqs",
+    "token_budget": "token_budget",
+    "kv_capacity": "kv_tokens",
+    "path_latency": "path_s",
+    "front_end": "front_end_s",
+    "prefill_tokens": "computed_ratio",
+}
+"""Parameter → the engine's field; `offered_load` is the load's rate."""
+
+SETTINGS = {"max_num_seqs": "batch cap", "token_budget": "token budget"}
+"""Parameters that a policy of the grid sets: the value is the grid's best, not the lever's example."""
+
+
+def changed(
+    lever: Lever,
+    world: World,
+    work: Work,
+    policy: Mapping[str, Policy],
+    arrives: Mapping[int, Array] | float = 1.0,
+) -> tuple[World, float | None] | None:
+    """The world after a lever, and the new value of the setting that it sets; None when unknown to the model.
+
+    Args:
+        lever: what is done.
+        world: what it is done to.
+        work: bytes of model and device, for what freed memory holds.
+        policy: the best policy of each setting, by `SETTINGS`' names.
+        arrives: how much of each effect arrives, 0..1: one number, or an array of hypotheses by effect.
+    """
+    engine, load = world
+    if lever.solver is not None:
+        solved = SOLVERS[lever.solver](lever.id, engine, load, work)
+        return None if solved is None else (solved, None)
+    value: float | None = None
+    known = False
+    for i, effect in enumerate(lever.effect):
+        part = arrives if isinstance(arrives, float) else arrives[i]
+        if effect.param in SETTINGS:
+            setting = _setting(effect, engine, policy.get(SETTINGS[effect.param]))
+            if setting is None:
+                continue
+            engine, value = setting
+        elif effect.param == "offered_load":
+            if not load.open_loop:
+                continue
+            load = replace(load, rate=_applied(effect, load.rate, part))
+        elif effect.param in STEP_FIELDS:
+            engine = _step(effect, engine, load, work, part)
+        else:
+            name = ENGINE_FIELDS[effect.param]
+            before = getattr(engine, name)
+            if np.all(np.asarray(before) >= UNLIMITED):
+                continue
+            engine = _with(engine, name, _applied(effect, before, part))
+        known = True
+    return ((engine, load), value) if known else None
+
+
+def _with(engine: Engine, name: str, value: Number) -> Engine:
+    changes: dict[str, Any] = {name: value}
+    return replace(engine, **changes)
+
+
+def _applied(effect: Effect, before: Number, part: Number) -> Number:
+    return applied(effect, before, part)
+
+
+def _setting(effect: Effect, engine: Engine, best: Policy | None) -> tuple[Engine, float] | None:
+    """The grid's value, when it goes the way that the lever goes."""
+    name = ENGINE_FIELDS[effect.param]
+    now = float(np.median(getattr(engine, name)))
+    upwards = applied(effect, 1.0, 1.0) > 1.0
+    if best is None or (best.value > now) != upwards:
+        return None
+    return _with(engine, name, best.value), best.value
+
+
+def _step(effect: Effect, engine: Engine, load: Load, work: Work, part: Number) -> Engine:
+    fields = STEP_FIELDS[effect.param]
+    step = replace(
+        engine.step, **{f: _applied(effect, getattr(engine.step, f), part) for f in fields}
+    )
+    engine = replace(engine, step=step)
+    if effect.param == "kv_bytes_per_token":
+        smaller = _applied(effect, 1.0, part)
+        return replace(engine, kv_tokens=_more(engine.kv_tokens, 1.0 / smaller))
+    if effect.param == "weight_bytes" and work.weight_bytes and work.kv_bytes_per_token:
+        freed = work.weight_bytes * (1.0 - _applied(effect, 1.0, 1.0))
+        return replace(engine, kv_tokens=_plus(engine.kv_tokens, freed / work.kv_bytes_per_token))
+    return engine
+
+
+def _more(kv_tokens: Number, times: Number) -> Number:
+    known = np.asarray(kv_tokens) < UNLIMITED
+    return np.where(known, np.minimum(kv_tokens * times, UNLIMITED / 2), kv_tokens)
+
+
+def _plus(kv_tokens: Number, more: float) -> Number:
+    known = np.asarray(kv_tokens) < UNLIMITED
+    return np.where(known, np.minimum(kv_tokens + more, UNLIMITED / 2), kv_tokens)
+
+
+# ---------------------------------------------------------------- what parameters cannot express
+
+
+ACCEPTED = 0.6
+"""Share of speculated tokens that are accepted, each given those before it, where it was not measured."""
+
+DRAFT = 3
+DRAFT_COST = 0.08
+"""Tokens speculated a pass, and the drafter's time for one of them as a share of a pass."""
+
+
+def _speculation(lever: str, engine: Engine, load: Load, work: Work) -> World | None:
+    """E = (1 − α^(γ+1)) / (1 − α) tokens a pass, for γ + 1 verified a sequence and the drafter's time."""
+    if lever == "stop_speculation":
+        if np.all(np.asarray(engine.step.draft_tokens) == 0):
+            return None
+        step = replace(engine.step, draft_tokens=0.0, tokens_per_pass=1.0)
+        return replace(engine, step=step), load
+    kept = (1.0 - ACCEPTED ** (DRAFT + 1)) / (1.0 - ACCEPTED)
+    slower = 1.0 + DRAFT * DRAFT_COST
+    step = replace(
+        engine.step,
+        weights_s=engine.step.weights_s * slower,
+        launch_s=engine.step.launch_s * slower,
+        draft_tokens=float(DRAFT),
+        tokens_per_pass=kept,
+    )
+    return replace(engine, step=step), load
+
+
+LINK_S = 10e-6
+"""Latency of one all-reduce over the device's own link, seconds."""
+
+
+def _tensor_parallel(lever: str, engine: Engine, load: Load, work: Work) -> World | None:
+    """Twice or half the GPUs: what is read and computed divides, collectives come or go, the host stays."""
+    if work.shape is None or not work.shape.layers:
+        return None
+    up = lever == "tensor_parallel_up"
+    if not up and work.gpus < 2:
+        return None
+    times = 0.5 if up else 2.0
+    gpus = work.gpus * (2 if up else 0.5)
+    old = engine.step
+    parts = {n: getattr(old, n) * times for n in ("weights_s", "expert_s", "token_s", "kv_s")}
+    ring = 2.0 * (gpus - 1) / gpus
+    was = 2.0 * (work.gpus - 1) / work.gpus
+    if work.gpus > 1:
+        parts["link_token_s"] = old.link_token_s * ring / was
+        parts["link_s"] = old.link_s * (gpus > 1)
+    elif work.device is not None and work.device.link is not None and work.shape.hidden:
+        layers = 2 * work.shape.layers
+        parts["link_s"] = layers * LINK_S
+        parts["link_token_s"] = layers * ring * work.shape.hidden * 2 / work.device.link[1]
+    else:
+        return None
+    kv = engine.kv_tokens
+    if work.weight_bytes and work.kv_bytes_per_token and work.device is not None:
+        held = work.device.memory_bytes * 0.9 * gpus - work.weight_bytes * work.gpus
+        kv = np.where(np.asarray(kv) < UNLIMITED, held / (work.kv_bytes_per_token * work.gpus), kv)
+        if np.any(np.asarray(kv) <= 0):
+            return None
+    step = replace(old, **parts)
+    # the same GPUs hold twice the replicas, so each gets half of what arrives
+    load = load if up else replace(load, rate=load.rate / 2, concurrency=load.concurrency / 2)
+    return replace(engine, step=step, kv_tokens=kv), load
+
+
+SOLVERS: dict[str, Callable[[str, Engine, Load, Work], World | None]] = {
+    "speculation": _speculation,
+    "tensor_parallel": _tensor_parallel,
+}
+"""Name in a lever's file → what it makes of the world; None where it cannot be told."""

@@ -1,0 +1,135 @@
+"""What is believed of the parts of a pass before the run is seen, and the step cost of each hypothesis.
+
+Known work anchors a part at its floor divided by the fraction of the peak that software reaches; without it
+the part is anywhere between a hundredth of the fastest step seen and all of it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .posterior import Prior
+from .step_cost import StepCost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .posterior import Array
+    from .work import Work
+
+HOST_S = (0.8e-3, 1.0)
+"""Median and log spread of an engine's host time a pass: 0.3 to 2 ms when healthy, 10 ms when starved."""
+
+HOST_SEQUENCE_S = (6e-6, 1.2)
+SEQUENCE_S = (2e-6, 1.0)
+LAUNCH_S = {"yes": (0.3e-6, 1.2e-6), "no": (3e-6, 12e-6)}
+"""Host seconds a kernel with and without captured graphs where the device is not known; per kernel."""
+
+FLOOR_S = (1.5e-6, 4e-6)
+LINK_SLOWER = 60.0
+"""How many times slower than the device's own link the real path may be: PCIe through the host."""
+
+RIDGE_TOKENS = (4.0, 500.0)
+"""Ridge batch of anything from a CPU to a large GPU."""
+
+EXPOSED = {"yes": (0.0, 0.2), "no": (0.75, 1.0)}
+"""How much of the host's pass the device waits for, by whether scheduling is asynchronous."""
+
+
+def priors(work: Work, fastest_s: float, texts: Mapping[str, str]) -> dict[str, Prior]:
+    """The unknowns of the fit. Logarithms of seconds, but for fractions.
+
+    Args:
+        work: what is known of model and device.
+        fastest_s: the fastest step seen, which no part of it exceeds by much.
+        texts: `graphs_enabled`, `async_scheduling_enabled`: yes or no; absent is either.
+    """
+    low, _, high = work.bandwidth_fraction
+    found = {
+        "read": _log_uniform(*_read(work, fastest_s)),
+        "ridge": _log_uniform(*(work.ridge_tokens or RIDGE_TOKENS)),
+        "bandwidth": Prior(0.8 * low, min(1.02 * high, 1.25)),
+        "kv_fraction": Prior(0.35, 1.0),
+        "flops": Prior(work.flops_fraction[0], work.flops_fraction[2]),
+        "sequence": _normal(*SEQUENCE_S),
+        "host": _normal(*HOST_S),
+        "host_sequence": _normal(*HOST_SEQUENCE_S),
+        "exposed": Prior(*EXPOSED.get(texts.get("async_scheduling_enabled", ""), (0.0, 1.0))),
+        "serial": Prior(0.0, 0.4),
+        "logged": Prior(0.0, 1.0),
+    }
+    if work.kv_per_read is None:
+        found["kv"] = _log_uniform(1e-8, 1e-3)
+    found |= _kernel_priors(work, fastest_s, texts.get("graphs_enabled"))
+    if work.gpus > 1:
+        found["link"] = _log_uniform(*(work.link_s or (0.01 * fastest_s, fastest_s)))
+        token = work.link_token_s or 1e-3 * fastest_s
+        found["link_token"] = _log_uniform(token, LINK_SLOWER * token)
+    return found
+
+
+def _kernel_priors(work: Work, fastest_s: float, graphs: str | None) -> dict[str, Prior]:
+    kernels = work.kernels
+    if work.device is not None and work.device.kind == "cpu":
+        kernels = None
+    if kernels is None:
+        wide = _log_uniform(0.01 * fastest_s, 1.05 * fastest_s)
+        return {"launch": wide, "floor": wide}
+    device = work.device
+    eager = device.launch_eager_s if device else LAUNCH_S["no"]
+    graph = device.launch_graph_s if device else LAUNCH_S["yes"]
+    each = {"yes": graph, "no": eager}.get(graphs or "", (graph[0], eager[1]))
+    floor = device.kernel_floor_s if device else FLOOR_S
+    # graphs or not, a starved host launches several times slower than a healthy one
+    return {
+        "launch": _log_uniform(kernels[0] * each[0] * 0.7, kernels[1] * each[1] * 3.0),
+        "floor": _log_uniform(kernels[0] * floor[0] * 0.7, kernels[1] * floor[1] * 1.3),
+    }
+
+
+def _read(work: Work, fastest_s: float) -> tuple[float, float]:
+    """Seconds at peak to read the weights: no step is faster than that."""
+    if work.read_s is None:
+        return 0.01 * fastest_s, 1.05 * fastest_s
+    low, high = work.read_s
+    if work.known:
+        return low, high
+    return low, max(1.01 * low, min(high, 1.1 * fastest_s))
+
+
+def _normal(median: float, spread: float) -> Prior:
+    return Prior(math.log(median), spread, normal=True)
+
+
+def _log_uniform(low: float, high: float) -> Prior:
+    return Prior(math.log(low), math.log(high))
+
+
+def step_of(work: Work, points: Mapping[str, Array]) -> StepCost:
+    """The step cost of each hypothesis."""
+    read = np.exp(points["read"])
+    reached = points["bandwidth"]
+    expert = read * work.expert_per_read
+    token = (read + expert) / np.exp(points["ridge"])
+    each = np.exp(points["kv"]) if "kv" in points else work.kv_per_read or 0.0
+    zero = np.zeros_like(read)
+    return StepCost(
+        weights_s=read / reached,
+        expert_s=expert / reached,
+        expert_touch=work.expert_touch,
+        token_s=token / points["flops"],
+        attention_ratio=work.attention_ratio,
+        kv_s=read * each / (reached * points["kv_fraction"]),
+        sequence_s=np.exp(points["sequence"]),
+        floor_s=np.exp(points["floor"]),
+        launch_s=np.exp(points["launch"]),
+        host_s=np.exp(points["host"]),
+        host_sequence_s=np.exp(points["host_sequence"]),
+        link_s=np.exp(points["link"]) if "link" in points else zero,
+        link_token_s=np.exp(points["link_token"]) if "link_token" in points else zero,
+        exposed=points["exposed"],
+        serial=points["serial"],
+    )
