@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..errors import WhyboundError
 from ..rules.hardware import Device, find_device, load_devices
 from .model_shape import shape_of
 
@@ -112,7 +113,10 @@ def work_of(settings: Mapping[str, str], input_tokens: float, context_tokens: fl
         input_tokens: mean prompt, for the attention of prefill.
         context_tokens: mean context of a running sequence, for what attention reads.
     """
-    shape = shape_of(settings)
+    try:
+        shape = shape_of(settings)
+    except WhyboundError:  # an impossible configuration is as good as none: the run is still judged
+        shape = None
     if shape is not None and not shape.known:
         shape = None
     gpus = _gpus(settings)

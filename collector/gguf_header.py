@@ -91,6 +91,18 @@ class _Reader:
         raw = self.take(n)
         return raw.decode("utf-8", "replace") if n <= most else None
 
+    def skip_texts(self, n: int) -> None:
+        """Pass over `n` texts; a vocabulary has hundreds of thousands, so the loop is kept bare."""
+        unpack, buffer, at = struct.Struct("<Q").unpack_from, self._buffer, self._at
+        for _ in range(n):
+            if at + 8 > len(buffer) or (end := at + 8 + unpack(buffer, at)[0]) > len(buffer):
+                self._at = at
+                self.text(0)
+                buffer, at = self._buffer, self._at
+            else:
+                at = end
+        self._at = at
+
 
 def read_header(stream: BinaryIO) -> Header:
     """The header of the GGUF file (version 2 or 3, little-endian) at the stream's start.
@@ -146,8 +158,7 @@ def _array(reader: _Reader, header: Header, name: str) -> None:
     n = reader.count(MAX_ITEMS, f"items in {name[:60]!r}")
     header.lengths[name] = n
     if kind == _STRING:
-        for _ in range(n):
-            reader.text(0)
+        reader.skip_texts(n)
         return
     if kind not in _SCALARS:
         raise _bad(f"the key {name[:60]!r} is an array of arrays or of an unknown type")

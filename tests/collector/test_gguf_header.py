@@ -169,6 +169,14 @@ def test_text_is_passed_over():
     assert header_read.lengths["tokenizer.ggml.tokens"] == VOCAB
 
 
+def test_a_vocabulary_longer_than_what_is_read_at_once():
+    tokens = [f"{i:x}" * (1 + i % 40) for i in range(60_000)]
+    raw = gguf({"tokens": tokens, "long": ["x" * 3_000_000, "y"], "after": 7})
+    assert len(raw) > 5 * 2**20
+    found = read_header(io.BytesIO(raw))
+    assert (found.lengths, found.values) == ({"tokens": 60_000, "long": 2}, {"after": 7})
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, len(WHOLE) - 1), st.binary(min_size=1, max_size=9))
 def test_a_damaged_header_gives_a_shape_or_an_error_of_ours(at, patch):
