@@ -18,7 +18,7 @@ COMMANDS = {
     "load": ("loading", "Send an open-loop load to a server."),
     "diagnose": ("reading", "The verdict and the ranked levers of a run."),
     "report": ("reading", "The one page, or the text, of a run."),
-    "estimate": ("estimating", "The most that a change can give, from a share and a factor."),
+    "estimate": ("estimating", "What a change will give, before the work."),
     "sql": ("reading", "Query a run's views in DuckDB."),
     "rules": ("catalogue", "Show, explain and test the rule table."),
     "levers": ("catalogue", "Show and explain the levers."),

@@ -62,7 +62,7 @@ def rank_levers(
         estimate = estimates.get(lever.id)
         is_for = lever.id in wanted or any(a.split(".")[0] in classes for a in lever.attacks)
         if is_for or (estimate is not None and estimate.gain.mid >= NOTICEABLE):
-            advice.append(_advise(lever, label, target, budget, signals, estimate))
+            advice.append(advise(lever, label, target, budget, signals, estimate))
     effort = {"minutes": 0, "hours": 1, "days": 2, "weeks": 3}
     order = {True: 0, "check_first": 1, False: 2}
     return sorted(
@@ -90,14 +90,16 @@ def model_estimates(
     target: Target,
     budget: list[BudgetItem],
     model: Whatif,
+    settings: Mapping[str, Policy] | None = None,
 ) -> dict[str, Estimate]:
     """The gain of every lever whose effect the model knows, by the fixed point, all solved together.
 
     Each hypothesis of the fit draws how much of each effect arrives and how the load differs from the
-    measured one; the interval holds 80 % of them.
+    measured one; the interval holds 80 % of them. `settings`: new values by the setting's name; None takes
+    the best of the grid.
     """
     ask = question(target.metric, target.statistic)
-    policy = best_policies(ask, model)
+    policy = best_policies(ask, model) if settings is None else settings
     base = _on_another_day(model.solved(ask).worlds[""], model.fit.n)
     worlds: dict[str, World] = {}
     values: dict[str, float | None] = {}
@@ -177,7 +179,7 @@ def _service_only(solved: Solved) -> bool:
     return alone and waits < 0.02
 
 
-def _advise(
+def advise(
     lever: Lever,
     label: Label,
     target: Target,
@@ -185,6 +187,7 @@ def _advise(
     signals: Signals,
     modelled: Estimate | None,
 ) -> LeverAdvice:
+    """What is said of one lever: its gain by the model, or by its share, and whether it helps here."""
     bound = _bound(lever, budget)
     estimate = modelled.gain if modelled else _share_estimate(lever, bound, budget, target)
     value = modelled.value if modelled else None

@@ -137,8 +137,8 @@ def _plus(kv_tokens: Number, more: float) -> Number:
 # ---------------------------------------------------------------- what parameters cannot express
 
 
-ACCEPTED = 0.6
-"""Share of speculated tokens that are accepted, each given those before it, where it was not measured."""
+ACCEPTED = (0.3, 0.8)
+"""Share of speculated tokens that are accepted, each given those before it: random text to repeating text."""
 
 DRAFT = 3
 DRAFT_COST = 0.08
@@ -152,7 +152,9 @@ def _speculation(lever: str, engine: Engine, load: Load, work: Work) -> World | 
             return None
         step = replace(engine.step, draft_tokens=0.0, tokens_per_pass=1.0)
         return replace(engine, step=step), load
-    kept = (1.0 - ACCEPTED ** (DRAFT + 1)) / (1.0 - ACCEPTED)
+    rng = np.random.default_rng(3)
+    accepted = rng.uniform(*ACCEPTED, np.size(engine.step.weights_s))
+    kept = (1.0 - accepted ** (DRAFT + 1)) / (1.0 - accepted)
     slower = 1.0 + DRAFT * DRAFT_COST
     step = replace(
         engine.step,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,17 @@ from ..collector.store import Run, open_run
 from ..errors import WhyboundError
 from ..rules.evaluate import Outcome, Signals, evaluate_all
 from ..rules.load import load_levers, load_prechecks, load_rules
-from ..rules.model import Diagnosis, Evidence, Finding, PrecheckResult, Rule, Signal, Verdict
+from ..rules.model import (
+    BudgetItem,
+    Diagnosis,
+    Evidence,
+    Finding,
+    PrecheckResult,
+    Rule,
+    Signal,
+    Target,
+    Verdict,
+)
 from .advice import rank_levers
 from .budget import ceilings, time_budget
 from .confidence import confidence
@@ -32,7 +43,7 @@ from .verdict import NOTHING, Label, Whatif, label_run, question, what_if
 from .whatif import solve, uncapped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import duckdb
 
@@ -68,25 +79,93 @@ def diagnose_open(
 ) -> Diagnosis:
     """As `diagnose`, on a run whose database is already open."""
     started = time.monotonic()
+    a = analyse(run, con, target, guards)
+    rules = load_rules()
+    fired = [f for f in a.findings if f.state == "fires"]
+    levers = rank_levers(
+        load_levers(),
+        label=a.label,
+        named={lever for f in fired for lever in rules[f.rule].levers},
+        target=a.goal,
+        budget=a.budget,
+        signals=a.points(),
+        model=a.model,
+    )
+    if a.goal.met:
+        levers = []
+    fitted = a.model.fit if a.model else None
+    missing = missing_lines(run, a.facts, fitted) + a.not_shown
+    _tables(con, a.signals, a.findings)
+    return Diagnosis(
+        run=_identity(run, con, time.monotonic() - started),
+        target=a.goal,
+        prechecks=a.prechecks,
+        verdict=_told(a, missing),
+        budget=a.budget,
+        ceilings=ceilings(a.budget),
+        findings=a.findings,
+        levers=levers,
+        next_measurement=next_measurement(a.verdict, a.prechecks, run.manifest, missing),
+        exhibits=exhibits(con, a.budget, a.by_name) | tail_phases(con, a.spec),
+        coverage={"levels": {"1": level_one(a.facts), "2": 0.0, "3": 0.0}, "missing": missing},
+        scorecard=_scorecard(run, con),
+    )
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What is known of a run before levers are ranked and words are found."""
+
+    spec: TargetSpec
+    signals: list[Signal]
+    model: Whatif | None
+    prechecks: list[PrecheckResult]
+    findings: list[Finding]
+    verdict: Verdict
+    label: Label
+    goal: Target
+    not_shown: list[str]
+    budget: list[BudgetItem]
+
+    @property
+    def by_name(self) -> dict[str, Signal]:
+        """The signals by name."""
+        return {s.name: s for s in self.signals}
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """The signals that are numbers."""
+        return _numbers(self.signals)
+
+    def points(self) -> Signals:
+        """The signals for a lever's conditions: its gain's interval carries the fit's doubt already."""
+        return Signals(
+            structs.replace(s, low=None, high=None) if s.source == "fit" else s
+            for s in self.signals
+        )
+
+
+def analyse(
+    run: Run, con: duckdb.DuckDBPyConnection, target: str | None, guards: Sequence[str]
+) -> Analysis:
+    """Signals, fit, rules and verdict of a run whose database is open."""
     found = read_signals(con)
     by_name = {s.name: s for s in found}
-    facts = {s.name: s.value for s in found if s.value is not None}
-    mode = by_name["load_mode"].text if "load_mode" in by_name else None
+    texts = {s.name: s.text for s in found if s.text is not None}
+    mode = texts.get("load_mode")
     text, guards = _asked(run, target, guards)
     spec = parse_target(text) if text else default_target(mode)
-    texts = {s.name: s.text for s in found if s.text is not None}
-    fitted = fit(con, facts, texts, _settings(con), mode)
+    fitted = fit(con, _numbers(found), texts, _settings(con), mode)
     model = None
     if fitted is not None:
-        model = what_if(fitted, facts)
-        derived = derived_signals(fitted, by_name)
-        found += derived
-        by_name |= {s.name: s for s in derived}
-        facts |= {s.name: s.value for s in derived if s.value is not None}
+        model = what_if(fitted, _numbers(found))
+        found += derived_signals(fitted, by_name)
+    facts = _numbers(found)
     signals = Signals(found)
     prechecks = [_precheck(rule, o) for rule, o in _outcomes(load_prechecks(), signals)]
     findings = [_finding(rule, o) for rule, o in _outcomes(load_rules(), signals)]
     verdict, label = _verdict(spec, model, facts, prechecks, findings)
+    by_name = {s.name: s for s in found}
     goal, not_shown = measured_target(
         spec,
         [parse_guard(g) for g in guards],
@@ -96,35 +175,13 @@ def diagnose_open(
         unsound=next((p.says for p in prechecks if p.effect == "invalid"), None),
     )
     budget = time_budget(goal, by_name, model, _wait_after_cap(label, model, facts))
-    fired = [f for f in findings if f.state == "fires"]
-    rules = load_rules()
-    levers = rank_levers(
-        load_levers(),
-        label=label,
-        named={lever for f in fired for lever in rules[f.rule].levers},
-        target=goal,
-        budget=budget,
-        signals=Signals(_without_doubt(found)),
-        model=model,
+    return Analysis(
+        spec, found, model, prechecks, findings, verdict, label, goal, not_shown, budget
     )
-    if goal.met:
-        levers = []
-    missing = missing_lines(run, facts, fitted) + not_shown
-    _tables(con, found, findings)
-    return Diagnosis(
-        run=_identity(run, con, time.monotonic() - started),
-        target=goal,
-        prechecks=prechecks,
-        verdict=_told(verdict, label, goal, facts, prechecks, missing),
-        budget=budget,
-        ceilings=ceilings(budget),
-        findings=findings,
-        levers=levers,
-        next_measurement=next_measurement(verdict, prechecks, run.manifest, missing),
-        exhibits=exhibits(con, budget, by_name) | tail_phases(con, spec),
-        coverage={"levels": {"1": level_one(facts), "2": 0.0, "3": 0.0}, "missing": missing},
-        scorecard=_scorecard(run, con),
-    )
+
+
+def _numbers(found: Iterable[Signal]) -> dict[str, float]:
+    return {s.name: s.value for s in found if s.value is not None}
 
 
 def _asked(run: Run, target: str | None, guards: Sequence[str]) -> tuple[str | None, Sequence[str]]:
@@ -212,11 +269,6 @@ def evidence(signal: Signal) -> Evidence:
     )
 
 
-def _without_doubt(found: list[Signal]) -> list[Signal]:
-    """The fit's own signals as points: the interval of a lever's gain carries their doubt already."""
-    return [structs.replace(s, low=None, high=None) if s.source == "fit" else s for s in found]
-
-
 def _settings(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """The engine's settings as they hold."""
     return dict(
@@ -281,16 +333,10 @@ def _wait_after_cap(label: Label, model: Whatif | None, facts: Mapping[str, floa
     return float(np.median(after["wait_s"]))
 
 
-def _told(
-    verdict: Verdict,
-    label: Label,
-    goal: Any,
-    facts: Mapping[str, float],
-    prechecks: list[PrecheckResult],
-    missing: list[str],
-) -> Verdict:
-    verdict.says = sentence(verdict, label, goal, facts, prechecks, missing)
-    causes = [p.says for p in prechecks if p.effect == "explains"]
+def _told(a: Analysis, missing: list[str]) -> Verdict:
+    verdict = a.verdict
+    verdict.says = sentence(verdict, a.label, a.goal, a.facts, a.prechecks, missing)
+    causes = [p.says for p in a.prechecks if p.effect == "explains"]
     if causes and not verdict.withheld:
         verdict.says += f" But the cause lies elsewhere: {'; '.join(causes)}."
     return verdict

@@ -1,27 +1,59 @@
-"""`profile estimate`: the most that a change can give, by Amdahl's law."""
+"""`profile estimate`: what a change will give, by Amdahl's law or on a run."""
 
 from __future__ import annotations
 
 import json
 import math
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import UsageError, WhyboundError
-from .options import HELP
+from .options import GUARDS, HELP, TARGET
+
+if TYPE_CHECKING:
+    from ..analyzers.estimate import Estimated
 
 
 @click.command("estimate", context_settings=HELP)
-@click.option("--p", "p", type=float, required=True, help="Share of the time it acts on, 0 to 1.")
-@click.option("--s", "s", type=float, required=True, help="Times faster that part gets, or inf.")
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--lever", metavar="ID|SETTING=N", help="On RUN: a lever, or a setting's new value.")
+@click.option("--p", "p", type=float, help="Share of the time it acts on, 0 to 1.")
+@click.option("--s", "s", type=float, help="Times faster that part gets, or inf.")
+@TARGET
+@GUARDS
 @click.option("--json", "as_json", is_flag=True, help="As JSON; an infinite value is null.")
-def estimate_command(p: float, s: float, as_json: bool) -> int:
-    """The gain when a share P of the time becomes S times faster: 1 / ((1 - P) + P / S).
+def estimate_command(
+    run: str | None,
+    lever: str | None,
+    p: float | None,
+    s: float | None,
+    target: str | None,
+    guards: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """What a change will give, before the work: a lever on a run, or Amdahl's law on two numbers.
 
     \b
+    profile estimate RUN --lever cuda_graphs
+    profile estimate RUN --lever max_num_seqs=64
     profile estimate --p 0.08 --s 3      1.056
     profile estimate --p 0.08 --s inf    1.087, the most that any change to that part gives
     """  # noqa: D301 — \b is click's mark for text that is not to be wrapped
+    if run is not None:
+        if lever is None or p is not None or s is not None:
+            raise UsageError(
+                "with a RUN give --lever ID (profile levers lists them), not --p and --s"
+            )
+        return _on_run(run, lever, target, guards, as_json)
+    if lever is not None:
+        raise UsageError("--lever needs a RUN: profile estimate RUN --lever ID")
+    if p is None or s is None:
+        raise UsageError("give --p and --s, or a RUN and --lever ID")
+    return _amdahl(p, s, as_json)
+
+
+def _amdahl(p: float, s: float, as_json: bool) -> int:
     from ..analyzers.formulas import amdahl
 
     try:
@@ -34,3 +66,40 @@ def estimate_command(p: float, s: float, as_json: bool) -> int:
     else:
         click.echo(f"{gain:.3f}")
     return 0
+
+
+def _on_run(
+    run: str, lever: str, target: str | None, guards: tuple[str, ...], as_json: bool
+) -> int:
+    import msgspec
+
+    from ..analyzers.estimate import estimate
+
+    found = estimate(run, lever, target, guards)
+    if as_json:
+        document = {"run": run, "target": found.target, "value": found.value, "lever": found.advice}
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+    else:
+        click.echo(_told(found))
+    return 0
+
+
+def _told(found: Estimated) -> str:
+    """A few lines: the gain with its interval, what caps it, whether it helps, and how to apply it."""
+    advice, gain = found.advice, found.advice.gain
+    if gain is None:
+        head = "no estimate: the model does not know this part, or it was not measured"
+    else:
+        head = (
+            f"{gain.mid - 1:+.0%} on {found.target.text} (80 % of hypotheses: {gain.low - 1:+.0%} to"
+            f" {gain.high - 1:+.0%}), by {gain.method}"
+        )
+    helps = {True: "yes", False: "no", "check_first": "check first"}[advice.helps]
+    lines = [f"{advice.id}: {advice.title}", f"  gain      {head}"]
+    lines += [f"  capped    {gain.capped_by}"] if gain else []
+    if advice.amdahl is not None:
+        bound = f"{advice.amdahl.gain:.3g} times" if advice.amdahl.gain < 1e6 else "none"
+        lines.append(f"  amdahl    acts on {advice.amdahl.p:.0%} of the time; bound {bound}")
+    lines.append(f"  helps     {helps}: {advice.why}")
+    lines += [f"  {engine:<9} {flag}" for engine, flag in advice.flags.items()]
+    return "\n".join(lines)
