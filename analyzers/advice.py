@@ -191,7 +191,7 @@ def advise(
     bound = _bound(lever, budget)
     estimate = modelled.gain if modelled else _share_estimate(lever, bound, budget, target)
     value = modelled.value if modelled else None
-    help_state, why = _state(lever, label, signals, estimate)
+    help_state, why = _state(lever, label, signals, estimate, modelled is not None)
     flags = {
         k: v.replace("{value}", f"{value:.0f}" if value else "N") for k, v in lever.flags.items()
     }
@@ -280,10 +280,12 @@ def _metric(target: Target) -> str:
     return f"{target.statistic} {target.metric}" if target.statistic != "rate" else target.metric
 
 
-def _state(lever: Lever, label: Label, signals: Signals, estimate: Gain | None) -> tuple[Any, str]:
-    state = helps(lever, signals)
+def _state(
+    lever: Lever, label: Label, signals: Signals, estimate: Gain | None, modelled: bool
+) -> tuple[Any, str]:
+    state = helps(lever, signals, modelled=modelled)
     if state is False:
-        enabled, _ = lever_conditions(lever, signals)
+        enabled, _ = lever_conditions(lever, signals, modelled=modelled)
         return (
             False,
             "its enabling condition does not hold"

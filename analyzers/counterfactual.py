@@ -32,7 +32,10 @@ SCOPE = {
 """Metric → the parts of a request that it sums."""
 
 ROOM = 0.8
-"""Utilisation that a smaller token budget may lead to at most."""
+"""Utilisation that a smaller token budget may lead to at most, where the server was not as busy before."""
+
+BUSIER = 1.05
+"""Times the utilisation before that it may lead to in any case."""
 
 TRADED = 0.7
 """Part of the best gain, in logarithm, that the mildest acceptable token budget must keep."""
@@ -266,12 +269,13 @@ def best_policy(
     itl = ask.metric in ("itl", "tpot", "decode")
     open_loop = solved.worlds[""][1].open_loop
     base_budget = float(np.median(solved.worlds[""][0].token_budget))
+    room = max(ROOM, BUSIER * float(np.median(solved.outcomes[""].rho)))
     options = []
     for name, policy in tried.items():
         smaller = policy.name == "token budget" and policy.sub_cause == "prefill blocking decode"
         if itl != smaller or (smaller and policy.value >= base_budget):
             continue
-        if itl and open_loop and float(np.median(solved.outcomes[name].rho)) > ROOM:
+        if itl and open_loop and float(np.median(solved.outcomes[name].rho)) > room:
             continue
         options.append((policy, found[name], float(np.median(found[name]))))
     if not options:

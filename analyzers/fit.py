@@ -200,7 +200,8 @@ def _shell(facts: Mapping[str, float], load: Load) -> Engine:
     """The engine without its step: limits and what is outside of it, as measured."""
     recompute = facts.get("preemptions_per_request_ratio", 0.0) * context_tokens(load)
     front = facts.get("front_end_work_mean_s", 0.0)
-    work = float(front_end_work(front, load, load.rate)) if front > 0 and load.open_loop else front
+    served = facts.get("completed_rate_per_s", load.rate)
+    work = float(front_end_work(front, load, served)) if front > 0 else 0.0
     return Engine(
         step=StepCost(),
         max_num_seqs=facts.get("max_num_seqs_count", UNLIMITED),

@@ -322,22 +322,25 @@ def itl_at(engine: Engine, load: Load, outcome: Outcome, quantile: float) -> Num
     """The gap between tokens at a quantile (0..1), seconds.
 
     Each prefill holds up every running sequence once, so a share `batch / (output − 1)` of the gaps carries
-    a prompt; the longest of them make the tail. A pass takes no more of a prompt than the token budget.
+    a prompt; the longest of them make the tail, or several that came during one long pass: each breeds the
+    next with the share m of prefill in the time, so k together are m^(k-1) as rare. A pass takes no more
+    than the token budget.
     """
-    step, _, free, _ = _passes(engine, load, outcome.batch)
+    step, own, free, _ = _passes(engine, load, outcome.batch)
     computed = np.maximum(1.0, load.input_tokens * engine.computed_ratio)
     chunks = np.maximum(1.0, computed / free)
     stalled = np.minimum(1.0, chunks * outcome.batch / np.maximum(1.0, load.output_tokens - 1.0))
     if not load.prompt_percentiles:
         return step
-    rank = 1.0 - (1.0 - quantile) / np.maximum(stalled, 1e-9)
+    left = np.clip((1.0 - quantile) / np.maximum(stalled, 1e-9), 1e-9, 1.0)
     table = np.asarray(load.prompt_percentiles)
-    prompt = table[np.rint(np.clip(rank, 0.0, 1.0) * (len(table) - 1)).astype(int)]
-    chunk = np.minimum(engine.token_budget, prompt * engine.computed_ratio)
+    longest = table[np.rint((1.0 - left) * (len(table) - 1)).astype(int)]
+    mix = np.clip(outcome.requests_per_s * own, 1e-6, _MAX_MIX)
+    together = (1.0 + np.log(left) / np.log(mix)) * load.input_tokens
+    prompts = np.maximum(longest, together) * engine.computed_ratio
     context = outcome.batch * context_tokens(load)
-    held = step_s(engine.step, outcome.batch, chunk, context)
-    held = np.maximum(step, held)
-    return np.where(stalled <= 1.0 - quantile, step, held)
+    held = step_s(engine.step, outcome.batch, np.minimum(engine.token_budget, prompts), context)
+    return np.where(stalled <= 1.0 - quantile, step, np.maximum(step, held))
 
 
 def _batch_at(engine: Engine, load: Load, rate: Number) -> Number:

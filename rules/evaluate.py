@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import WhyboundError
-from .conditions import Judgement, Lookup, interval, judge_all, judge_any
-from .model import Condition, Lever, Rule, Signal, State
+from .conditions import Judgement, Lookup, interval, judge_all, judge_any, signals_of
+from .model import MODELLED, Condition, Lever, Rule, Signal, State
 
 MIN_COVERAGE = 0.5
 """Share of the run below which a signal does not speak for it, where a rule does not say."""
@@ -98,24 +98,28 @@ def evaluate_all(rules: Iterable[Rule], signals: Signals) -> list[Outcome]:
     return [outcome for rule in rules for outcome in evaluate(rule, signals)]
 
 
-def helps(lever: Lever, signals: Signals, scope: str = "") -> bool | Literal["check_first"]:
+def helps(
+    lever: Lever, signals: Signals, scope: str = "", *, modelled: bool = False
+) -> bool | Literal["check_first"]:
     """Can this lever help here? False: a harm is certain or an enabling condition certainly fails.
 
     All of `enabling` must hold, and any one of `harms` forbids; otherwise what is unknown makes it
-    `check_first`.
+    `check_first`. `modelled`: the cost model gives its gain, so conditions on `MODELLED` signals, which say
+    where the time goes, are left to it.
     """
-    enabled, harmed = lever_conditions(lever, signals, scope)
+    enabled, harmed = lever_conditions(lever, signals, scope, modelled=modelled)
     if enabled.truth is False or harmed.truth:
         return False
     return True if enabled.truth and harmed.truth is False else "check_first"
 
 
 def lever_conditions(
-    lever: Lever, signals: Signals, scope: str = ""
+    lever: Lever, signals: Signals, scope: str = "", *, modelled: bool = False
 ) -> tuple[Judgement, Judgement]:
     """Whether `enabling` (all) and `harms` (any) hold; harms that are not listed do not."""
     lookup = signals.usable(scope)
-    return judge_all(lever.enabling, lookup), judge_any(lever.harms, lookup)
+    enabling = [c for c in lever.enabling if not (modelled and signals_of([c]) <= MODELLED)]
+    return judge_all(enabling, lookup), judge_any(lever.harms, lookup)
 
 
 def holds(conditions: Iterable[Condition], signals: Signals, scope: str = "") -> bool | None:

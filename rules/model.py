@@ -145,6 +145,23 @@ PARAMS: dict[str, Param] = {
 SOLVERS = ("speculation", "tensor_parallel")
 """Levers whose effect is no change of parameters name one of these; `analyzers` holds the functions."""
 
+MODELLED = frozenset(
+    {
+        "chunks_per_prompt_ratio", "front_end_share_ratio", "front_end_work_mean_s", "front_end_work_ratio",
+        "input_mean_tokens", "kv_used_max_ratio", "kv_used_mean_ratio", "network_share_ratio",
+        "network_ttft_s", "network_ttft_share_ratio",
+        "prefill_share_ratio", "rho_capped_ratio", "rho_uncapped_ratio",
+        "running_max_count", "running_mean_count", "slots_used_ratio", "wait_share_ratio",
+        "waiting_busy_ratio",
+    }
+    | {
+        f"{phase}_{part}_share_ratio"
+        for phase in ("prefill", "decode")
+        for part in ("weights", "kv", "compute", "floor", "link", "launch", "host")
+    }
+)  # fmt: skip
+"""Signals that say where the time goes, which the cost model accounts for itself."""
+
 Op = Literal["<", "<=", ">", ">=", "==", "!="]
 
 
