@@ -59,10 +59,12 @@ def _load_assumed(facts: Mapping[str, float], model: Fit | None) -> list[str]:
     """What the engines' counters cannot tell of the load, and what is assumed instead."""
     lines = []
     if model is not None:
-        lines.append(
-            f"load mode: unknown, treated as an open loop of Poisson arrivals at {model.load.rate:.3g}/s,"
-            " from the engine's own counters"
+        kind = (
+            f"an open loop of Poisson arrivals at {model.load.rate:.3g}/s"
+            if model.load.open_loop
+            else f"{model.load.concurrency:.3g} callers who each wait for their answer"
         )
+        lines.append(f"load mode: not recorded, taken for {kind} by the engine's own counters")
     engines = facts.get("engine_replicas_count", 1.0)
     if engines > 1:
         lines.append(

@@ -32,7 +32,7 @@ from .counterfactual import Question, tied
 from .coverage import level_one, missing_lines
 from .database import open_database
 from .derived import derived_signals
-from .fit import fit
+from .fit import fit, load_mode
 from .goal import measured_target
 from .narrate import exhibits, next_measurement, sentence
 from .signals import read_signals
@@ -152,7 +152,7 @@ def analyse(
     found = read_signals(con)
     by_name = {s.name: s for s in found}
     texts = {s.name: s.text for s in found if s.text is not None}
-    mode = texts.get("load_mode")
+    mode = load_mode(_numbers(found), texts.get("load_mode"))
     text, guards = _asked(run, target, guards)
     spec = parse_target(text) if text else default_target(mode)
     fitted = fit(con, _numbers(found), texts, _settings(con), mode)

@@ -171,8 +171,23 @@ ENGINES_OWN = {
     "output_mean_tokens": "engine_output_mean_tokens",
     "running_mean_count": "engine_running_mean_count",
     "sending_s": "engine_duration_s",
+    "inflight_mean_count": "engine_inflight_mean_count",
 }
 """What the load generator tells → the same by the engines' own metrics."""
+
+
+FIXED = 0.25
+"""Variance over mean of the requests inside below which their number is held by callers who wait."""
+
+
+def load_mode(facts: Mapping[str, float], told: str | None) -> str | None:
+    """`open` or `closed`: as the load generator tells, else as the number of requests inside shows."""
+    if told is not None:
+        return told
+    dispersion = facts.get("engine_inflight_dispersion_ratio")
+    if dispersion is None or facts.get("engine_inflight_mean_count", 0.0) < 2:
+        return None
+    return "closed" if dispersion < FIXED else "open"
 
 
 def offered(facts: Mapping[str, float]) -> Mapping[str, float]:

@@ -24,6 +24,14 @@ WITH states AS (
   SELECT
     count(*) AS replicas, sum(growth) AS growth, avg(running) AS running, avg(waiting) AS waiting
   FROM replicas WHERE busiest > 0 OR replica IN (SELECT replica FROM served)
+), inside AS (
+  -- the middle of the run: arrivals at random vary as much as their mean, callers who wait for answers do not
+  SELECT
+    avg(running + coalesce(waiting, 0)) AS mean,
+    CASE WHEN count(*) >= 10 THEN var_pop(running + coalesce(waiting, 0)) END AS variance
+  FROM states, run_window w
+  WHERE t_ns BETWEEN w.start_ns + 0.1 * (w.end_ns - w.start_ns) AND w.start_ns + 0.9 * (w.end_ns - w.start_ns)
+    AND running + coalesce(waiting, 0) > 0
 ), counted AS (
   SELECT
     sum(delta) FILTER (signal = 'requests_finished_count') AS finished,
@@ -53,9 +61,11 @@ SELECT
   coalesce(observed.answer_mean, counted.generation_tokens / nullif(f.finished, 0)) AS engine_output_mean_tokens,
   coalesce(observed.running_s / nullif(w.duration_s * fleet.replicas, 0), fleet.running) AS engine_running_mean_count,
   coalesce(observed.waiting_s / nullif(w.duration_s * fleet.replicas, 0), fleet.waiting) AS engine_waiting_mean_count,
+  inside.mean AS engine_inflight_mean_count,
+  inside.variance / nullif(inside.mean, 0) AS engine_inflight_dispersion_ratio,
   w.duration_s AS engine_duration_s,
   (SELECT (max(t_ns) - min(t_ns)) / 1e9 FROM samples WHERE engine <> '') AS engine_observed_s
-FROM f, fleet, counted, observed, run_window w
+FROM f, fleet, counted, observed, inside, run_window w
 WHERE f.finished IS NOT NULL AND fleet.replicas > 0;
 COMMENT ON TABLE engine_load IS 'What was offered to the engines and came back, from their own metrics alone: for a run without a load generator. Beside one it is a check, in which the drain after the last arrival counts too.';
 COMMENT ON COLUMN engine_load.engine_finished_count IS '[count] requests that finished in the window, for whatever reason';
@@ -66,5 +76,7 @@ COMMENT ON COLUMN engine_load.engine_input_mean_tokens IS '[tokens] mean prompt 
 COMMENT ON COLUMN engine_load.engine_output_mean_tokens IS '[tokens] mean answer of a finished request; from the token counter where the engine has no such histogram';
 COMMENT ON COLUMN engine_load.engine_running_mean_count IS '[count] mean requests in the batch of one engine, by Little''s law on its phase sums, else from the gauge';
 COMMENT ON COLUMN engine_load.engine_waiting_mean_count IS '[count] mean requests queued in one engine, likewise';
+COMMENT ON COLUMN engine_load.engine_inflight_mean_count IS '[count] mean requests inside one engine at a scrape, in the middle of the run';
+COMMENT ON COLUMN engine_load.engine_inflight_dispersion_ratio IS '[ratio] variance over mean of the requests inside at a scrape: about 1 for arrivals at random, near 0 for a fixed number of callers; NULL below ten scrapes';
 COMMENT ON COLUMN engine_load.engine_duration_s IS '[s] the span that is judged';
 COMMENT ON COLUMN engine_load.engine_observed_s IS '[s] first to last scrape, with what is idle before and after';
