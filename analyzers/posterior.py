@@ -91,8 +91,8 @@ def sample(
         more = _next(fit, 1.0 - done)
         done += more
         weights = _normal(more * fit)
-        spread = np.sqrt(np.cov(x, aweights=weights).diagonal() + 1e-12)
-        root = _root(np.cov(x, aweights=weights), spread)
+        covariance = _covariance(x, weights)
+        root = _root(covariance, np.sqrt(covariance.diagonal() + 1e-12))
         kept = _systematic(rng, weights)
         x, fit = x[:, kept], fit[kept]
         scale = 2.38 / np.sqrt(len(names))
@@ -127,6 +127,13 @@ def _normal(log_weights: Array) -> Array:
 
 def _effective(weights: Array) -> float:
     return float(1.0 / np.sum(weights**2))
+
+
+def _covariance(x: Array, weights: Array) -> Array:
+    """Of the rows of `x`; 0 where one particle has all of the weight."""
+    off = x - (x @ weights)[:, None]
+    scatter: Array = (off * weights) @ off.T
+    return scatter / max(1.0 - float(np.sum(weights**2)), 1e-9)
 
 
 def _root(covariance: Array, spread: Array) -> Array:
