@@ -26,6 +26,9 @@ COMPUTE_DTYPE = {"float32": "fp32", "float": "fp32", "float16": "fp16", "half": 
 """A model's dtype → the number format of its arithmetic; bf16 else."""
 
 
+ROOFS = "measured roofs"
+"""Stands in `Work.devices` for a machine whose roofs were measured."""
+
 Range = tuple[float, float]
 """Low and high."""
 
@@ -97,6 +100,12 @@ class Work:
         return self.read_peak_s * (1.0 + self.expert_per_read) / ridge
 
     @property
+    def on_gpu(self) -> bool:
+        """Does it run on a GPU? A machine whose own roofs were measured counts as one only when named."""
+        named = self.device is not None and self.device.kind != "cpu"
+        return named or (bool(self.devices) and self.devices != (ROOFS,))
+
+    @property
     def known(self) -> bool:
         """Are model and device both known, so that a floor can be stated?"""
         return self.shape is not None and len(self.devices) == 1
@@ -124,12 +133,14 @@ def work_of(settings: Mapping[str, str], input_tokens: float, context_tokens: fl
     terms = _terms(shape, gpus, input_tokens, context_tokens)
     roofs = _roofs(settings, dtype)
     named = find_device(settings["gpu_name"]) if settings.get("gpu_name") else None
-    device = named if roofs is None else None
+    device = named
     candidates = [device] if device else [] if roofs else _fitting(settings, terms)
-    missing = [] if shape else ["the model's configuration (its parameters and KV bytes a token)"]
+    missing = []
+    if "read_bytes" not in terms:
+        missing.append("the model's configuration (its parameters and KV bytes a token)")
     if not device and not roofs:
         missing.append("the device (its memory bandwidth and peak arithmetic)")
-    fast = _fastest(candidates, dtype) if candidates else roofs
+    fast = roofs or (_fastest(candidates, dtype) if candidates else None)
     kept = {k: v for k, v in terms.items() if k not in {"read_bytes", "all_bytes"}}
     bandwidth = (0.5, 0.85, 1.2) if roofs else _bandwidth(device)
     flops = (0.3, 0.8, 1.3) if roofs else _flops(device, dtype)
@@ -137,7 +148,7 @@ def work_of(settings: Mapping[str, str], input_tokens: float, context_tokens: fl
         gpus=gpus, shape=shape, device=device, read_s=_read_s(terms, fast), ridge_tokens=_ridge(terms, fast),
         bandwidth_fraction=bandwidth, flops_fraction=flops, kernels=_kernels(shape),
         link_s=_link_s(shape, gpus), link_token_s=_link_token_s(shape, gpus, device),
-        devices=("measured roofs",) if roofs else tuple(d.id for d in candidates),
+        devices=(ROOFS,) if roofs else tuple(d.id for d in candidates),
         missing=tuple(missing), **kept,
     )  # fmt: skip
 
@@ -194,7 +205,8 @@ def _ridge(terms: Mapping[str, float], fast: _Peaks | None) -> Range | None:
     """
     if fast is None:
         return None
-    each = terms["all_bytes"] / terms["token_flops"] if "token_flops" in terms else 1.0
+    known = "all_bytes" in terms and "token_flops" in terms
+    each = terms["all_bytes"] / terms["token_flops"] if known else 1.0
     return fast.flops_per_byte[0] * each, fast.flops_per_byte[1] * each
 
 
@@ -203,7 +215,7 @@ def _number(settings: Mapping[str, str], key: str) -> float | None:
         value = float(settings[key])
     except (KeyError, ValueError):
         return None
-    return value if value > 0 else None
+    return value if 0 < value < math.inf else None
 
 
 def _gpus(settings: Mapping[str, str]) -> int:

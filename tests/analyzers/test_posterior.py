@@ -110,7 +110,7 @@ def test_one_unknown_alone():
 
 @pytest.mark.parametrize("sd", [0.05, 1e-3])
 def test_a_sharp_answer_far_out_is_reached(sd):
-    prior = {name: WIDE for name in "abcdefgh"}
+    prior = dict.fromkeys("abcdefgh", WIDE)
 
     def ask(p):
         return sum(gauss(p[name], 4.0, sd) for name in "abcd")

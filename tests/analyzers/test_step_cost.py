@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from step_costs import STEPS
 
 from whybound.analyzers.step_cost import PARTS, StepCost, affine, pass_cost, shares, step_s
-
-from step_costs import STEPS
 
 BATCHES = st.floats(1, 512)
 PROMPTS = st.just(0.0) | st.floats(1, 8192)

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
+from step_costs import STEPS
 
 from whybound.analyzers.scheduler import Policy, Request, simulate
 from whybound.analyzers.step_cost import StepCost, affine, step_s
@@ -21,8 +22,6 @@ from whybound.analyzers.whatif import (
     stack,
     uncapped,
 )
-
-from step_costs import STEPS
 
 seconds = st.floats(1e-4, 0.1)
 ENGINES = st.builds(
