@@ -195,12 +195,23 @@ def offered(facts: Mapping[str, float]) -> Mapping[str, float]:
 
     Several engines are taken for one that gets its share: the model is of one engine.
     """
+    facts = dict(facts)
     if "offered_rate_per_s" in facts and "output_mean_tokens" in facts:
-        return facts
+        return _with_gap(facts)
     seen = {name: facts[own] for name, own in ENGINES_OWN.items() if own in facts}
+    if "engine_sending_s" in facts:
+        seen["sending_s"] = facts["engine_sending_s"]
     if "offered_rate_per_s" in seen:
         seen["offered_rate_per_s"] /= max(1.0, facts.get("engine_replicas_count", 1.0))
-    return {**facts, **seen}
+    return _with_gap({**facts, **seen})
+
+
+def _with_gap(facts: dict[str, float]) -> dict[str, float]:
+    """The mean gap between tokens out of the decode phase, where the engine has no such histogram."""
+    decode, answer = facts.get("server_decode_mean_s"), facts.get("output_mean_tokens", 0.0)
+    if "server_itl_mean_s" not in facts and decode and answer > 1.5:
+        facts["server_itl_mean_s"] = decode / (answer - 1.0)
+    return facts
 
 
 def _prompts(con: duckdb.DuckDBPyConnection) -> tuple[float, ...]:

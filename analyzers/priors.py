@@ -29,6 +29,20 @@ LAUNCH_S = {"yes": (0.3e-6, 1.2e-6), "no": (3e-6, 12e-6)}
 """Host seconds a kernel with and without captured graphs where the device is not known; per kernel."""
 
 FLOOR_S = (1.5e-6, 4e-6)
+LAUNCH_SPREAD = 0.8
+"""Log spread of the host's time for all launches: a starved host launches several times slower."""
+
+ANY_KERNELS = (250.0, 1000.0)
+ANY_LINK_S = (3e-4, 5e-3)
+ANY_SPREAD = 0.4
+"""Kernels and collectives of a pass of any model, from 16 to 80 layers, and the doubt that adds."""
+
+FLOOR_SPREAD = 0.35
+"""The same of what all kernels take at least."""
+
+LINK_SPREAD = 1.0
+"""The same of collectives: from a switch to a detour through host memory."""
+
 LINK_SLOWER = 60.0
 """How many times slower than the device's own link the real path may be: PCIe through the host."""
 
@@ -65,29 +79,34 @@ def priors(work: Work, fastest_s: float, texts: Mapping[str, str]) -> dict[str, 
         found["kv"] = _log_uniform(1e-8, 1e-3)
     found |= _kernel_priors(work, fastest_s, texts.get("graphs_enabled"))
     if work.gpus > 1:
-        found["link"] = _log_uniform(*(work.link_s or (0.01 * fastest_s, fastest_s)))
+        found["link"] = _normal(_middle(work.link_s or ANY_LINK_S), LINK_SPREAD)
         token = work.link_token_s or 1e-3 * fastest_s
         found["link_token"] = _log_uniform(token, LINK_SLOWER * token)
     return found
 
 
 def _kernel_priors(work: Work, fastest_s: float, graphs: str | None) -> dict[str, Prior]:
-    kernels = work.kernels
-    if work.device is not None and work.device.kind == "cpu":
-        kernels = None
-    if kernels is None:
+    if not work.on_gpu:
         wide = _log_uniform(0.01 * fastest_s, 1.05 * fastest_s)
         return {"launch": wide, "floor": wide}
+    kernels, more = (work.kernels, 0.0) if work.kernels else (ANY_KERNELS, ANY_SPREAD)
     device = work.device
     eager = device.launch_eager_s if device else LAUNCH_S["no"]
     graph = device.launch_graph_s if device else LAUNCH_S["yes"]
-    each = {"yes": graph, "no": eager}.get(graphs or "", (graph[0], eager[1]))
     floor = device.kernel_floor_s if device else FLOOR_S
-    # graphs or not, a starved host launches several times slower than a healthy one
-    return {
-        "launch": _log_uniform(kernels[0] * each[0] * 0.7, kernels[1] * each[1] * 3.0),
-        "floor": _log_uniform(kernels[0] * floor[0] * 0.7, kernels[1] * floor[1] * 1.3),
-    }
+    # engines fuse what they can: near the lower count; launched one by one they are more
+    few, many = 1.15 * kernels[0], math.sqrt(kernels[0] * kernels[1])
+    if graphs == "yes":
+        launch = _normal(few * _middle(graph), LAUNCH_SPREAD + more)
+    elif graphs == "no":
+        launch = _normal(many * _middle(eager), LAUNCH_SPREAD + more)
+    else:
+        launch = _log_uniform(few * graph[0], many * eager[1] * 2.0)
+    return {"launch": launch, "floor": _normal(few * _middle(floor), FLOOR_SPREAD + more)}
+
+
+def _middle(pair: tuple[float, float]) -> float:
+    return math.sqrt(pair[0] * pair[1])
 
 
 def _read(work: Work, fastest_s: float) -> tuple[float, float]:
