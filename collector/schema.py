@@ -230,6 +230,28 @@ _TABLES = (
         ),
     ),
     Table(
+        "facts",
+        "a signal that was given, not measured by us: by hand, or a figure that another tool printed",
+        (
+            Column("signal", "dictionary", None, "canonical signal name"),
+            Column("scope", "dictionary", None, "sorted key=value pairs; empty for the run"),
+            Column("value", "float64", None, "the number, in the unit of the signal's suffix"),
+            Column("text", "string", None, "what is categorical"),
+            Column("low", "float64", None, "lower bound; null when there is none"),
+            Column("high", "float64", None, "upper bound; null when there is none"),
+            Column("n", "int64", None, "observations behind it; 0 when given by hand"),
+            Column(
+                "when",
+                "dictionary",
+                None,
+                "before or after a change, or a variant's name; else empty",
+            ),
+            Column("source", "dictionary", None, "kind of the file, or hand"),
+            Column("file", "dictionary", None, "name of the file; empty when given by hand"),
+            Column("t_ns", "int64", "ns", "when it was true, as far as is known; else the import"),
+        ),
+    ),
+    Table(
         "events",
         "something that happened at an instant and means something",
         (
