@@ -40,3 +40,22 @@ def test_no_gpu_no_row(build):
     build.request(0, 0.2, [0.1])
     build.gauge(0.1, engine_running_count=1)
     assert build.database().execute("SELECT * FROM gpu_counters").fetchall() == []
+
+
+def test_clocks_are_held_down_while_any_reason_does(build):
+    """Of two GPUs over two scrapes, one at one scrape, for two reasons at once."""
+    build.request(0, 0.2, [0.1])
+    build.request(2, 0.2, [0.1])
+    for t, name, held in ((0.5, "0", 1), (0.5, "1", 0), (1.5, "0", 0), (1.5, "1", 0)):
+        for reason in ("sw_power_cap", "hw_thermal"):
+            gpu(build, t, gpu=name, gpu_throttled_ratio=held)
+            build.rows["samples"][-1]["reason"] = reason
+        gpu(build, t, gpu=name, gpu_busy_ratio=1.0)
+    assert one(build.database(), "gpu_throttled_ratio, gpu_busy_ratio") == (0.25, 1.0)
+
+
+def test_what_the_driver_does_not_tell_is_not_that_nothing_holds(build):
+    build.request(0, 0.2, [0.1])
+    build.request(2, 0.2, [0.1])
+    gpu(build, 1.0, gpu_busy_ratio=0.99)
+    assert one(build.database(), "gpu_throttled_ratio") == (None,)

@@ -4,15 +4,14 @@ import math
 
 import pytest
 
+from whybound.analyzers.derived import derived_signals
+from whybound.analyzers.fit import fit
 from whybound.analyzers.signals import _row_signals, read_signals, signal_views, unit_of
 from whybound.collector.schema import UNIT_SUFFIXES
 from whybound.rules.load import load_levers, load_prechecks, load_rules
 
-DERIVED = {"rho_capped_ratio", "rho_uncapped_ratio", "capacity_gain_uncapped_ratio"}
-"""Signals that need the fitted model; the diagnosis adds them."""
-
-TOLD = {"shared_prefix_ratio"}
-"""Signals that no recording holds: a person knows them."""
+TOLD = {"shared_prefix_ratio", "recurring_tokens_ratio", "draft_acceptance_ratio"}
+"""Signals that no recording holds: a person knows them, or has tried the drafter elsewhere."""
 
 
 @pytest.mark.parametrize(
@@ -73,16 +72,30 @@ def test_signals_of_a_run(emulated):
 
 
 def test_every_signal_that_a_rule_or_a_lever_asks_for_can_exist(emulated):
-    """A name that no view has would leave its rule at `cannot_tell` for ever."""
+    """A name that neither a view nor the fit has would leave its rule at `cannot_tell` for ever."""
     con = emulated(rate=3, n=40).database()
-    known = DERIVED | TOLD
+    known = TOLD | of_the_fit(con)
     for view in signal_views():
         known |= {d[0] for d in con.execute(f"SELECT * FROM {view}").description}
-    for rule in (load_rules() | load_prechecks()).values():
-        assert set(rule.needs) <= known, rule.id
-    asked = [lever.enabling + lever.harms for lever in load_levers().values()]
-    for conditions in asked:
-        assert names_in(conditions) <= known
+    asked = {r.id: set(r.needs) for r in (load_rules() | load_prechecks()).values()}
+    for lever in load_levers().values():
+        asked[lever.id] = names_in(lever.enabling + lever.harms)
+    assert {i: sorted(names - known) for i, names in asked.items() if names - known} == {}
+
+
+KNOWN = {"model": "Qwen/Qwen3-8B", "gpu_name": "NVIDIA H100 80GB HBM3", "tensor_parallel_size": "2"}
+"""Settings of which every derived signal can be told."""
+
+
+def of_the_fit(con):
+    """Names of the signals that the fitted model adds to a run's own."""
+    seen = {s.name: s for s in read_signals(con)}
+    facts = {k: s.value for k, s in seen.items() if s.value is not None}
+    fitted = fit(con, facts, {}, KNOWN, "open")
+    derived = derived_signals(fitted, seen)
+    for signal in derived:
+        assert signal.text is not None or signal.unit in UNIT_SUFFIXES, signal
+    return {s.name for s in derived}
 
 
 def names_in(conditions):
