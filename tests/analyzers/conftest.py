@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 
 from whybound.analyzers.database import open_database
 from whybound.analyzers.scheduler import Pass, Policy, Request, simulate
+from whybound.analyzers.step_cost import StepCost, affine, pass_cost, step_s
 from whybound.collector.store import Run, RunWriter, create_run, open_run
 
 START_NS = 1_700_000_000_000_000_000
@@ -128,11 +129,14 @@ def emulate(
     n: int = 200,
     tokens: tuple[int, int] = (64, 48),
     policy: dict[str, int] | None = None,
-    step: tuple[float, float, float] = (0.02, 0.0005, 0.00005),
+    step: tuple[float, float, float] | StepCost = (0.02, 0.0005, 0.00005),
     path_s: float = 0.001,
     front_end_s: float = 0.002,
     run_wait_ratio: float = 0.0,
     seed: int = 3,
+    log_steps: bool = False,
+    prompt_spread: float = 0.0,
+    told: Mapping[str, object] | None = None,
 ) -> Build:
     """A run of Poisson arrivals through the pass-level scheduler, seen by a client and by scrapes.
 
@@ -140,13 +144,15 @@ def emulate(
         build: where its rows go.
         rate: requests a second.
         n: requests.
-        tokens: prompt and answer of each, the answers spread by a third.
+        tokens: prompt and answer of each, the answers spread by a third, the prompts by `prompt_spread`.
         policy: what differs from 64 slots, a budget of 2048 tokens and 4096 blocks.
-        step: seconds of a pass: base, more a decoded sequence, more a prefilled token.
+        step: seconds of a pass: base, more a decoded sequence, more a prefilled token; or all of its parts.
         path_s: seconds between client and server, all of them before the first token.
         front_end_s: seconds of the server outside of its engine, likewise.
         run_wait_ratio: seconds a second that the client was runnable and did not run.
         seed: of arrivals and lengths.
+        log_steps: the engine keeps an account of every pass.
+        told: settings beside the limits: model, gpu_name…
     """
     rng = random.Random(seed)
     limits = Policy(
@@ -156,12 +162,17 @@ def emulate(
     for i in range(n):
         now += rng.expovariate(rate)
         answer = max(2, round(tokens[1] * rng.uniform(0.67, 1.33)))
-        requests.append(Request(i, tokens[0], answer, arrival_s=now))
+        prompt = tokens[0]
+        if prompt_spread:
+            prompt = max(1, round(prompt * rng.uniform(1 - prompt_spread, 1 + prompt_spread)))
+        requests.append(Request(i, prompt, answer, arrival_s=now))
     emissions: dict[int, list[float]] = {r.id: [] for r in requests}
     passes: list[tuple[float, float, Pass]] = []
 
+    cost_of = step if isinstance(step, StepCost) else affine(*step)
+
     def cost(p: Pass) -> float:
-        return step[0] + step[1] * p.decode_count + step[2] * p.prefill_tokens
+        return float(step_s(cost_of, p.decode_count, p.prefill_tokens, p.decode_context_tokens))
 
     def observe(start: float, end: float, p: Pass, outcome: Any) -> None:
         passes.append((start, end, p))
@@ -192,9 +203,11 @@ def emulate(
         values.sort()
         build.histogram(signal, _cumulative(values, scrapes))
     _gauges(build, passes, scrapes, limits)
+    if log_steps:
+        _log(build, passes, cost_of)
     build.settings(
         max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=limits.token_budget,
-        num_gpu_blocks=limits.num_blocks, block_size=limits.block_size,
+        num_gpu_blocks=limits.num_blocks, block_size=limits.block_size, **(told or {}),
     )  # fmt: skip
     build.event("load_mode", "open")
     tokens_out = sorted(at for ends in emissions.values() for at in ends)
@@ -203,6 +216,17 @@ def emulate(
     for signal, ratio in (("client_cpu_s", 0.1), ("client_run_wait_s", run_wait_ratio)):
         build.counter(signal, {t: max(0.0, t) * ratio for t in scrapes}, engine="")
     return build
+
+
+def _log(build: Build, passes: list[tuple[float, float, Pass]], cost: StepCost) -> None:
+    for start, end, p in passes:
+        terms = pass_cost(cost, p.decode_count, p.prefill_tokens, p.decode_context_tokens)
+        build.add(
+            "steps", t_ns=ns(start), engine="vllm", node="n", replica="r", prefill_tokens=p.prefill_tokens,
+            decode_requests_count=p.decode_count, decode_tokens=p.decode_count,
+            context_tokens=p.decode_context_tokens, elapsed_s=end - start, host_s=float(terms.host),
+            device_s=float(max(terms.gpu, terms.launch)),
+        )  # fmt: skip
 
 
 def _cumulative(

@@ -160,7 +160,7 @@ def without_client(emulated: Callable[..., Any], **world: Any) -> Any:
 def test_the_verdict_is_that_of_the_same_run_with_its_client(
     emulated: Callable[..., Any], rate: float, policy: dict[str, int]
 ) -> None:
-    """What the client saw adds evidence; where neither can tell, neither is sure, and they agree on what may be."""
+    """What the client saw adds evidence; where neither can tell, neither is sure, and both name the same."""
     world = {"rate": rate, "policy": policy, "n": 120}
     build = emulated(**world)
     with_client = diagnose_open(build.run(), build.database()).verdict
