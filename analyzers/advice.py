@@ -52,7 +52,7 @@ def rank_levers(
     """Levers that attack the verdict's class or candidates, that a firing rule names, or that gain much.
 
     Those that help come before those to check first, and those before the ones that will not help;
-    within each by gain, then by effort and ladder rung.
+    within each by `worth`, then by ladder rung.
     """
     estimates = {} if model is None else model_estimates(levers, label, target, budget, model)
     wanted = set(named)
@@ -63,17 +63,20 @@ def rank_levers(
         is_for = lever.id in wanted or any(a.split(".")[0] in classes for a in lever.attacks)
         if is_for or (estimate is not None and estimate.gain.mid >= NOTICEABLE):
             advice.append(advise(lever, label, target, budget, signals, estimate))
-    effort = {"minutes": 0, "hours": 1, "days": 2, "weeks": 3}
     order = {True: 0, "check_first": 1, False: 2}
-    return sorted(
-        advice,
-        key=lambda a: (
-            order[a.helps],
-            -(a.gain.mid if a.gain else 0.0),
-            effort[a.effort],
-            a.ladder_rung,
-        ),
-    )
+    return sorted(advice, key=lambda a: (order[a.helps], -worth(a), a.ladder_rung))
+
+
+EFFORT = {"minutes": 0.0, "hours": 0.03, "days": 0.08, "weeks": 0.15}
+"""Logarithm of gain that an effort must bring more than the least one, to come before it."""
+
+
+def worth(advice: LeverAdvice) -> float:
+    """What levers are ranked by: ln of the gain, half of it at the cautious end, less the effort."""
+    if advice.gain is None:
+        return -EFFORT[advice.effort]
+    low, mid = max(advice.gain.low, 1e-3), max(advice.gain.mid, 1e-3)
+    return (math.log(low) + math.log(mid)) / 2 - EFFORT[advice.effort]
 
 
 @dataclass(frozen=True)
@@ -211,6 +214,7 @@ def advise(
         why=why,
         amdahl=bound,
         gain=estimate,
+        value=value,
     )
 
 

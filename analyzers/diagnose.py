@@ -25,6 +25,7 @@ from ..rules.model import (
     Target,
     Verdict,
 )
+from .achieved import floor_rows
 from .advice import rank_levers
 from .budget import ceilings, time_budget
 from .confidence import confidence
@@ -106,7 +107,9 @@ def diagnose_open(
         findings=a.findings,
         levers=levers,
         next_measurement=next_measurement(a.verdict, a.prechecks, run.manifest, missing),
-        exhibits=exhibits(con, a.budget, a.by_name) | tail_phases(con, a.spec),
+        exhibits=exhibits(con, a.budget, a.by_name)
+        | tail_phases(con, a.spec)
+        | {"floors": (floor_rows(fitted) if fitted else []) or None},
         coverage={"levels": {"1": level_one(a.facts), "2": 0.0, "3": 0.0}, "missing": missing},
         scorecard=_scorecard(run, con),
     )

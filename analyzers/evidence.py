@@ -91,7 +91,8 @@ def _steps(con: duckdb.DuckDBPyConnection) -> list[Observation]:
           SELECT *, p > 0 AS mixed,
             ntile(6) OVER (PARTITION BY p > 0 ORDER BY CASE WHEN p > 0 THEN p ELSE b END) AS bin FROM s
         )
-        SELECT mixed, count(*), median(b), median(p), median(c), median(elapsed_s), median(host_s), median(device_s)
+        SELECT mixed, count(*), median(b), median(p), median(c),
+          median(elapsed_s), median(host_s), median(device_s)
         FROM binned GROUP BY mixed, bin HAVING count(*) >= 5 ORDER BY mixed, bin
         """
     ).fetchall()

@@ -29,6 +29,7 @@ from .counterfactual import (
     solve_all,
     spread,
 )
+from .whatif import service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -181,7 +182,7 @@ def label_run(ask: Question, model: Whatif) -> Label:
         vector["policy_best"] = best[1]
     rho = np.asarray(solved.outcomes[""].rho)
     said = _each(ask, model, vector, rho)
-    return _verdict(said, vector, best[0] if best else None, model)
+    return _verdict(ask, said, vector, best[0] if best else None, model)
 
 
 def _each(ask: Question, model: Whatif, vector: Mapping[str, Array], rho: Array) -> list[Said]:
@@ -203,7 +204,11 @@ def _each(ask: Question, model: Whatif, vector: Mapping[str, Array], rho: Array)
 
 
 def _verdict(
-    said: Sequence[Said], vector: Mapping[str, Array], policy: Policy | None, model: Whatif
+    ask: Question,
+    said: Sequence[Said],
+    vector: Mapping[str, Array],
+    policy: Policy | None,
+    model: Whatif,
 ) -> Label:
     """One label from those of all hypotheses."""
     shown = {axis: spread(v) for axis, v in vector.items()}
@@ -225,7 +230,7 @@ def _verdict(
         return replace(label, binding_resource=None, reason=NOTHING)
     close = sum(s.ambiguous for s in agreed) > len(agreed) / 2
     runner_up = str(second) if second is not None else _second(shown, first) if close else None
-    sub_cause = _sub_cause(first, axis, shown, policy, model)
+    sub_cause = _sub_cause(ask, first, axis, shown, policy, model)
     return replace(label, sub_cause=sub_cause, runner_up=runner_up, ambiguous=close)
 
 
@@ -236,7 +241,12 @@ def _second(shown: Mapping[str, Gain], first: str) -> str | None:
 
 
 def _sub_cause(
-    class_: Class, axis: str, shown: Mapping[str, Gain], policy: Policy | None, model: Whatif
+    ask: Question,
+    class_: Class,
+    axis: str,
+    shown: Mapping[str, Gain],
+    policy: Policy | None,
+    model: Whatif,
 ) -> str | None:
     if class_ == "scheduling":
         return policy.sub_cause if policy else None
@@ -246,20 +256,23 @@ def _sub_cause(
         parts = (*HOST_PARTS, "front end")
         return max(parts, key=lambda p: shown[f"host_half:{p}"].mid)
     if class_ == "compute":
-        return _arithmetic(model)
+        return _arithmetic(ask, model)
     return SUB_CAUSE[axis]
 
 
-def _arithmetic(model: Whatif) -> str:
+def _arithmetic(ask: Question, model: Whatif) -> str:
     """Whose arithmetic it is: prompts' or generated tokens'."""
     fit = model.fit
-    base = model.by_path["e2e"].outcomes[""]
-    decode = float(np.median(fit.decode["compute"] * base.decode_s))
-    prefill = float(np.median(fit.prefill["compute"] * base.prefill_s))
-    mix = float(np.median(base.requests_per_s * base.prefill_s))
     if fit.engine.recompute_tokens > 0.5 * fit.load.input_tokens:
         return "recomputation"
-    return "decode above the ridge" if decode > prefill and mix < 0.5 else "prefill FLOPs"
+    if ask.metric in ("ttft", "prefill"):
+        return "prefill FLOPs"
+    base = model.by_path["e2e"].outcomes[""]
+    taken = service(fit.engine, fit.load, base.batch, 0.0)
+    passes = fit.load.output_tokens / np.maximum(1.0, base.batch)
+    decode = float(np.median(fit.decode["compute"] * taken.step_s * passes))
+    prefill = float(np.median(fit.prefill["compute"] * taken.own_s))
+    return "decode above the ridge" if decode > prefill else "prefill FLOPs"
 
 
 def question(metric: str, statistic: str) -> Question:

@@ -313,6 +313,22 @@ def phase_times(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     ]
 
 
+def floor_lines(diagnosis: Diagnosis) -> list[str]:
+    """A line for each floor: what a phase took, what the device would allow, and how near it is."""
+    lines = []
+    for row in diagnosis.exhibits.get("floors") or []:
+        if row["resource"] == "launch":
+            continue
+        near = f"{share(min(row['ratio_low'], 9.99))} to {share(min(row['ratio_high'], 9.99))}"
+        above = " (a roof below what was achieved is none)" if row["ratio_low"] > 1 else ""
+        lines.append(
+            f"{row['phase']} {measured(row['achieved_s'], 's', row['low_s'], row['high_s'])}, floor"
+            f" {measured(row['floor_s'], 's', row['floor_low_s'], row['floor_high_s'])}"
+            f" for {words(row['of'])}: {near} of the time{above}"
+        )
+    return lines
+
+
 def explaining(diagnosis: Diagnosis) -> list[PrecheckResult]:
     """Prechecks, those that fire first, then those that could not be judged."""
     return sorted(diagnosis.prechecks, key=lambda p: _STATE_ORDER.index(p.state))

@@ -31,6 +31,7 @@ def render(diagnosis: Diagnosis) -> str:
         findings_open=[(i, f) for i, f in findings if f.state in {"fires", "cannot_tell"}],
         findings_quiet=[(i, f) for i, f in findings if f.state in {"clear", "not_applicable"}],
         budget_bar=_budget_bar(diagnosis),
+        floors=outline.floor_lines(diagnosis),
         phase_figures=[
             _phase_figure(diagnosis, "phases_mean", "On average"),
             _phase_figure(diagnosis, "phases_tail", "In the tail"),

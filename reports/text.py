@@ -223,6 +223,8 @@ class _Report:
                 self._out(
                     self._text(self._clip(f"Phases, {name}{noted}: {said}", self.limits.prose))
                 )
+        for line in outline.floor_lines(self.d):
+            self._out(self._text(self._clip(f"Floor: {line}", self.limits.prose)))
         labels = {b.component: b.label for b in self.d.budget}
         tops = [
             f"{labels.get(c.component, c.component)} {wording.gain(c.gain_if_free)}"

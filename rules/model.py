@@ -412,7 +412,7 @@ class Realised(msgspec.Struct, kw_only=True):
 
 
 class LeverAdvice(msgspec.Struct, kw_only=True):
-    """One ranked lever, with the gain it will give and the price it asks."""
+    """One ranked lever, with the gain it will give and the price it asks; `value` of the setting it sets."""
 
     id: str
     title: str
@@ -430,6 +430,7 @@ class LeverAdvice(msgspec.Struct, kw_only=True):
     amdahl: Amdahl | None = None
     gain: Gain | None = None
     realised: Realised | None = None
+    value: float | None = None
 
 
 class NextMeasurement(msgspec.Struct, kw_only=True):

@@ -1,0 +1,78 @@
+"""Achieved beside floor: what each phase took, and what the device's peaks would allow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .floors import Range, launch_floor_s, over
+from .whatif import context_tokens, met, service, slots, solve
+
+if TYPE_CHECKING:
+    from .fit import Fit
+    from .posterior import Array
+    from .work import Work
+
+
+def floor_rows(fit: Fit) -> list[dict[str, Any]]:
+    """One row a phase and resource whose floor is known; empty where model or device are not.
+
+    A row: `phase`, `resource`, `of` (what is counted), `achieved_s`, `low_s` and `high_s` of it, `floor_s` with
+    `floor_low_s` at the most and `floor_high_s` at the least of the peak that software reaches, and
+    `ratio_low`, `ratio_high`: floor over achieved, 1 where nothing is left to gain.
+    """
+    work = fit.work
+    base = solve(fit.engine, fit.load)
+    taken = service(fit.engine, fit.load, base.batch, 0.0)
+    rows = []
+    decoding = float(np.median(met(base.batch, slots(fit.engine, fit.load))))
+    if work.read_peak_s is not None and work.kv_per_read is not None:
+        touched = 1.0 - (1.0 - work.expert_touch) ** decoding
+        read = 1.0 + work.expert_per_read * touched
+        read += work.kv_per_read * decoding * float(context_tokens(fit.load))
+        floor = over(work.read_peak_s * read, _fractions(work.bandwidth_fraction))
+        rows.append(
+            _row("decode", "memory", "weights and KV cache, read once a step", taken.step_s, floor)
+        )
+    if work.token_peak_s is not None:
+        prompt = float(np.median(fit.load.input_tokens * fit.engine.computed_ratio))
+        flops = work.token_peak_s * (1.0 + work.attention_ratio) * prompt
+        floor = over(flops, _fractions(work.flops_fraction))
+        rows.append(
+            _row("prefill", "compute", "arithmetic of the mean prompt", taken.prefill_s, floor)
+        )
+    launch = _launch(work)
+    if launch is not None:
+        rows.append(
+            _row("decode", "launch", "host time to launch the kernels", taken.step_s, launch)
+        )
+    return rows
+
+
+def _fractions(fractions: tuple[float, float, float]) -> Range:
+    return Range(*fractions)
+
+
+def _launch(work: Work) -> Range | None:
+    """Kernels one by one, as without graphs: with them the floor is far below."""
+    if work.kernels is None or work.device is None or work.device.kind == "cpu":
+        return None
+    return launch_floor_s(round(work.kernels[0]), work.device.launch_eager_s)
+
+
+def _row(phase: str, resource: str, of: str, achieved: Array, floor: Range) -> dict[str, Any]:
+    low, mid, high = (float(v) for v in np.quantile(achieved, [0.1, 0.5, 0.9]))
+    return {
+        "phase": phase,
+        "resource": resource,
+        "of": of,
+        "achieved_s": mid,
+        "low_s": low,
+        "high_s": high,
+        "floor_s": floor.mid,
+        "floor_low_s": floor.low,
+        "floor_high_s": floor.high,
+        "ratio_low": floor.low / high,
+        "ratio_high": floor.high / low,
+    }
