@@ -156,13 +156,20 @@ def phase_shares(
 
 
 def not_separated(decode: Mapping[str, Array]) -> list[str]:
-    """Pairs of parts of a decode step of which the run shows only the sum."""
+    """Parts of a decode step of which the run shows only the sum: in pairs, else all of them together."""
     wide = [p for p in PARTS if np.std(decode[p]) > WIDE]
-    return [
+    pairs = [
         f"what tells {a} from {b} in a decode step"
         for a, b in combinations(wide, 2)
         if np.corrcoef(decode[a], decode[b])[0, 1] < APART
     ]
+    if pairs or len(wide) < 3:
+        return pairs
+    apart = sum(float(np.var(decode[p])) for p in wide)
+    together = float(np.var(sum(decode[p] for p in wide)))
+    if together > (1 + APART) * apart:
+        return []
+    return [f"what tells {', '.join(wide[:-1])} and {wide[-1]} apart in a decode step"]
 
 
 ENGINES_OWN = {
