@@ -7,7 +7,7 @@ unmapped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,8 +23,11 @@ Kind = Literal["gauge", "counter", "histogram"]
 Part = Literal["value", "bucket", "sum", "count"]
 
 _FOLDER = Path(__file__).parent / "engines"
-EXPORTERS = ("dcgm",)
+EXPORTERS = ("dcgm", "lmcache")
 """Maps of what speaks for a machine beside its engines: their rows name neither engine nor replica."""
+COMPANIONS = dict.fromkeys(("vllm", "sglang", "tensorrt_llm"), ("lmcache", "dynamo"))
+"""Maps of what may stand on an engine's own page: theirs count where the engine's map has nothing."""
+_COMPANION_RANK = 1000
 
 _LATEST: Version = (1_000_000,)
 _HISTOGRAM_PARTS: tuple[tuple[str, Part], ...] = (
@@ -42,12 +45,15 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         since: first version that has it; null: the oldest of the map.
         until: last version that has it; null: still there.
         scale: factor from the upstream unit to the signal's, for values, bounds and sums.
+        where: label → value: of a name that carries several facts, the series that are meant. A series
+            without the label counts too: older releases had none.
     """
 
     name: str
     since: str | None = None
     until: str | None = None
     scale: float = 1.0
+    where: dict[str, str] = {}
 
 
 class SignalMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,14 +141,17 @@ class EngineMap:
 
     Attributes:
         serves: it is an engine's, not an exporter's.
+        of_any_server: signals whose names any server may have, whatever it serves.
     """
 
     def __init__(self, engine: str, files: list[MapFile]) -> None:
         self.engine = engine
         self.serves = engine not in EXPORTERS
         self.signals: list[SignalMap] = [s for f in files for s in f.signals]
+        self.of_any_server = {s.signal for f in files if f.engine == "generic" for s in f.signals}
         self.instance_labels: list[str] = [n for f in files for n in f.instance_labels]
         self.targets: dict[str, Target] = {}
+        self._choices: dict[str, list[Target]] = {}
         self.infos: dict[str, InfoMetric] = {}
         self._declared: dict[str, tuple[str, Upstream]] = {}
         self._own: tuple[str, ...] = ()
@@ -151,11 +160,27 @@ class EngineMap:
         self._prefixes: tuple[str, ...] = ()
         self._floor: Version = (0,)
         for file in files:
-            self._add(file)
+            self._add(file, 0 if file.engine == engine else _COMPANION_RANK)
 
     def wants(self, name: str) -> bool:
         """Is a sample of this exact name mapped, or does it carry settings?"""
         return name in self.targets or name in self.infos
+
+    def target(self, name: str, labels: Mapping[str, str]) -> Target | None:
+        """What one series carries; None for one that no signal means."""
+        choices = self._choices.get(name)
+        if choices is None:
+            return self.targets.get(name)
+        for choice in choices:
+            if all(labels.get(k, v) == v for k, v in choice.upstream.where.items()):
+                return choice
+        return None
+
+    def signals_of(self, name: str) -> list[str]:
+        """The signals that series of this exact name may carry; empty when no map has it."""
+        first = self.targets.get(name)
+        choices = self._choices.get(name, [first] if first else [])
+        return [choice.entry.signal for choice in choices]
 
     def is_ignored(self, name: str) -> bool:
         """Is this family or sample known and left aside? `_created` series always are."""
@@ -178,7 +203,7 @@ class EngineMap:
             present: every sample and declared name of the page.
             version: of the engine, e.g. `0.10.2`.
         """
-        seen = {hit for name in present if (hit := self._declared.get(name))}
+        seen = [hit for name in set(present) if (hit := self._declared.get(name))]
         signals = {signal for signal, _ in seen}
         lazy = bool(self._lazy) and any(n.startswith(self._lazy) for n in present)
         if version is not None:
@@ -197,8 +222,8 @@ class EngineMap:
             and _always_there(entry, low, high, self._floor)
         ]
 
-    def _add(self, file: MapFile) -> None:
-        if file.since:
+    def _add(self, file: MapFile, rank: int) -> None:
+        if file.since and not rank:
             self._floor = parse_version(file.since)
         spellings: list[Callable[[str], str]] = [lambda name: name]
         spellings += [_speller(v) for v in file.variants]
@@ -207,8 +232,8 @@ class EngineMap:
         self._lazy += tuple(_speller(v)(file.prefix) for v in file.variants if v.lazy)
         for spell in spellings:
             for entry in file.signals:
-                for rank, upstream in enumerate(entry.names):
-                    self._add_name(entry, upstream, spell(upstream.name), 2 * rank)
+                for place, upstream in enumerate(entry.names):
+                    self._add_name(entry, upstream, spell(upstream.name), rank + 2 * place)
             for info in file.settings:
                 self.infos[spell(info.name)] = info
             for name in (spell(n) for group in file.ignored for n in group.names):
@@ -221,16 +246,23 @@ class EngineMap:
         self._declared[name] = (entry.signal, upstream)
         if entry.kind == "histogram":
             for suffix, part in _HISTOGRAM_PARTS:
-                self.targets[name + suffix] = Target(entry, upstream, part, name, rank)
+                self._put(name + suffix, Target(entry, upstream, part, name, rank))
         else:
-            self.targets[name] = Target(entry, upstream, "value", name, rank + 1)
+            self._put(name, Target(entry, upstream, "value", name, rank + 1))
             if entry.kind == "counter":
                 # Ray exports a counter under both forms; the proper one wins, so none counts twice.
                 total = name + "_total"
-                self.targets[total] = Target(entry, upstream, "value", total, rank)
+                self._put(total, Target(entry, upstream, "value", total, rank))
         for exposed in (name + s for s in ("_total", "_bucket", "_sum", "_count")):
             if exposed in self.targets:
                 self._declared[exposed] = (entry.signal, upstream)
+
+    def _put(self, exposed: str, target: Target) -> None:
+        self.targets.setdefault(exposed, target)
+        if target.upstream.where:
+            choices = self._choices.setdefault(exposed, [])
+            if target not in choices:  # a spelling may leave a name as it is
+                choices.append(target)
 
 
 def parse_version(text: str) -> Version:
@@ -276,7 +308,8 @@ def load_map(engine: str) -> EngineMap:
     Raises:
         WhyboundError: a map is broken; see `parse_map`.
     """
-    stems = [engine, "generic"] if engine in (*engines(), *EXPORTERS) else ["generic"]
+    known = engine in (*engines(), *EXPORTERS)
+    stems = [engine, *COMPANIONS.get(engine, ()), "generic"] if known else ["generic"]
     files = []
     for stem in stems:
         path = _FOLDER / f"{stem}.yaml"
@@ -286,7 +319,6 @@ def load_map(engine: str) -> EngineMap:
 
 def _faults(file: MapFile) -> Iterator[str]:
     signals: set[str] = set()
-    names: set[str] = set()
     for entry in file.signals:
         if entry.signal in signals:
             yield f"signal {entry.signal} is there twice"
@@ -303,7 +335,18 @@ def _faults(file: MapFile) -> Iterator[str]:
                     yield f"{upstream.name}: since {upstream.since} is after until {upstream.until}"
             except ValueError as e:
                 yield f"{upstream.name}: {e}"
-    exposed = [u.name for s in file.signals for u in s.names] + [i.name for i in file.settings]
+    yield from _name_faults(file)
+
+
+def _name_faults(file: MapFile) -> Iterator[str]:
+    names: set[str] = set()
+    chosen: dict[str, list[dict[str, str]]] = {}
+    for upstream in (u for s in file.signals for u in s.names if u.where):
+        if upstream.where in chosen.setdefault(upstream.name, []):
+            yield f"{upstream.name} where {upstream.where} is there twice"
+        chosen[upstream.name].append(upstream.where)
+    exposed = [u.name for s in file.signals for u in s.names if not u.where]
+    exposed += [*chosen, *(i.name for i in file.settings)]
     for name in exposed + [n for group in file.ignored for n in group.names]:
         bare = name.removesuffix("_total")
         if bare in names:

@@ -10,7 +10,12 @@ WITH g AS (
   SELECT
     max(intervals) AS intervals,
     sum(delta) FILTER (signal = 'preemptions_count') AS preemptions,
-    sum(delta) FILTER (signal = 'prefix_hits_tokens') / nullif(sum(delta) FILTER (signal = 'prefix_queries_tokens'), 0) AS hit,
+    coalesce(
+      sum(delta) FILTER (signal = 'prefix_hits_tokens') / nullif(sum(delta) FILTER (signal = 'prefix_queries_tokens'), 0),
+      -- these count the cached among the prompt tokens; llama.cpp does not
+      sum(delta) FILTER (signal = 'prompt_cached_tokens' AND engine IN ('sglang', 'tensorrt_llm'))
+        / nullif(sum(delta) FILTER (signal = 'prompt_tokens' AND engine IN ('sglang', 'tensorrt_llm')), 0)
+    ) AS hit,
     sum(delta) FILTER (signal = 'prompt_tokens') AS prompt_tokens,
     sum(delta) FILTER (signal = 'generation_tokens') AS generation_tokens,
     sum(delta) FILTER (signal = 'requests_finished_count') AS finished
@@ -30,7 +35,7 @@ WHERE coalesce(g.kv_mean, c.preemptions, c.hit, c.prompt_tokens, c.generation_to
 COMMENT ON TABLE kv_cache IS 'The KV cache: how full, how often a running request had to give its blocks back, how much of the prompts it saved.';
 COMMENT ON COLUMN kv_cache.kv_used_max_ratio IS '[0..1] highest use at a scrape';
 COMMENT ON COLUMN kv_cache.preemptions_count IS '[count] requests that were preempted in the window';
-COMMENT ON COLUMN kv_cache.prefix_hit_ratio IS '[0..1] prompt tokens found in the prefix cache';
+COMMENT ON COLUMN kv_cache.prefix_hit_ratio IS '[0..1] prompt tokens found in the prefix cache: hits over look-ups, else cached over all prompt tokens';
 COMMENT ON COLUMN kv_cache.prompt_tokens_per_s IS '[1/s] prompt tokens, cached ones included';
 COMMENT ON COLUMN kv_cache.generation_tokens_per_s IS '[1/s] generated tokens, as the engine counts';
 COMMENT ON COLUMN kv_cache.kv_used_mean_ratio IS '[0..1] mean use';

@@ -173,7 +173,7 @@ class SignalRows:
                 for t, value in series.values
                 if after_ms < (at := round(t * 1000)) <= until_ms
             }
-            target = self._mapping.targets.get(name)
+            target = self._mapping.target(name, labels)
             if target is not None and times:
                 parts.append((target, labels, times))
             elif times and name in self._mapping.infos:
@@ -223,7 +223,8 @@ class SignalRows:
         joined: dict[tuple[str, str, str], _Joined] = {}
         for target, labels, times in parts:
             columns = self._columns(target, labels)
-            key = (target.raw_name, columns["replica"], columns["labels"])
+            moved = "|".join((columns["labels"], columns["reason"], columns["phase"]))
+            key = (target.raw_name, columns["replica"], moved)
             series = joined.get(key)
             if series is None:
                 series = joined[key] = _Joined(target, columns)

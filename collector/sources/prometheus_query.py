@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from ...errors import WhyboundError
 from ..engine_map import EngineMap
-from .exposition import engine_prefixes
 from .prometheus_matrix import Fleet
 
 MAX_INSTANCES = 50
@@ -43,7 +42,6 @@ def matchers(match: str | None) -> str:
 
 def units(mapping: EngineMap, names: set[str]) -> list[Unit]:
     """What to ask for: gauges first, then counters, histograms, settings; names of any server last."""
-    own = engine_prefixes().get(mapping.engine, ())
     mapped: dict[str, set[str]] = {}
     anyones: dict[str, set[str]] = {}
     kinds: dict[str, str] = {}
@@ -52,7 +50,7 @@ def units(mapping: EngineMap, names: set[str]) -> list[Unit]:
         kinds[signal] = target.entry.kind
         if name in names:
             mapped.setdefault(signal, set()).add(name)
-        elif not name.startswith(own):
+        elif signal in mapping.of_any_server:
             anyones.setdefault(signal, set()).add(name)
     order = {"gauge": 0, "counter": 1, "histogram": 2}
     ordered = sorted(mapped, key=lambda s: (order[kinds[s]], s))
@@ -65,7 +63,7 @@ def units(mapping: EngineMap, names: set[str]) -> list[Unit]:
 
 def names_of(mapping: EngineMap, names: set[str], signal: str) -> list[str]:
     """Those of the names that carry a signal, sorted."""
-    return sorted(n for n in names if (t := mapping.targets.get(n)) and t.entry.signal == signal)
+    return sorted(n for n in names if signal in mapping.signals_of(n))
 
 
 def name_matcher(names: Sequence[str]) -> str:

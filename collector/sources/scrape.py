@@ -155,14 +155,16 @@ class _Rows:
         self._column_cache: dict[tuple[int, int, bool], Row] = {}
         # Old and new name of a signal may stand side by side: one of them counts.
         self._rank: dict[str, int] = {}
-        for target in (t for s in wanted if (t := mapping.targets.get(s.name))):
+        for target in (t for s in wanted if (t := mapping.target(s.name, s.labels))):
             signal = target.entry.signal
             self._rank[signal] = min(target.rank, self._rank.get(signal, target.rank))
 
     def add(self, sample: Sample) -> None:
-        target = self._mapping.targets.get(sample.name)
-        if target is None:
+        target = self._mapping.target(sample.name, sample.labels)
+        if sample.name in self._mapping.infos:
             self._add_settings(sample)
+        elif target is None:
+            return  # a series of a name of which others are meant
         elif target.rank == self._rank[target.entry.signal]:
             if target.part != "value":
                 self._add_part(target, sample)
@@ -216,7 +218,8 @@ class _Rows:
             self.not_finite += 1
             return
         columns = self._columns(target, sample)
-        key = (target.raw_name, columns["replica"], columns["labels"])
+        moved = "|".join((columns["labels"], columns["reason"], columns["phase"]))
+        key = (target.raw_name, columns["replica"], moved)
         series = self._open.get(key)
         if series is None:
             series = self._open[key] = _Histogram(target, columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whybound.collector.engine_map import engines, load_map, parse_map, parse_version
+from whybound.collector.engine_map import COMPANIONS, engines, load_map, parse_map, parse_version
 from whybound.collector.sources.exposition import detect_engine
 from whybound.errors import WhyboundError
 
@@ -29,7 +29,7 @@ ignored:
 
 
 def test_maps_that_are_shipped_load() -> None:
-    assert engines() == ["llamacpp", "vllm"]
+    assert engines() == ["dynamo", "llamacpp", "sglang", "tensorrt_llm", "tgi", "vllm"]
     for engine in engines():
         assert load_map(engine).engine == engine
 
@@ -40,7 +40,7 @@ def test_every_mapped_signal_says_what_it_is_and_its_engine_is_recognised() -> N
             assert len(entry.doc) > 5, entry.signal
             upstream = [u.name for u in entry.names]
             if entry.signal != "engine_process_cpu_s":
-                assert detect_engine(upstream) == engine
+                assert detect_engine(upstream) in {engine, *COMPANIONS.get(engine, ())}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,11 @@ def test_every_mapped_signal_says_what_it_is_and_its_engine_is_recognised() -> N
         ("doc: running", "docs: running", "docs"),
         ("signal: kv_used_ratio", "signal: engine_running_count", "is there twice"),
         ("toy:noise_total", "toy:running", "toy:running is there twice"),
+        (
+            '"toy:running"}',
+            '"toy:running", where: {a: b}}, {name: "toy:running", where: {a: b}}',
+            "twice",
+        ),
         ("toy:noise_total", "joy:noise", "does not begin with toy:"),
         ("until: 1.7.0", "since: 1.8.0, until: 1.7.0", "since 1.8.0 is after until 1.7.0"),
         ("until: 1.7.0", "until: later", "'later' is not a version"),
