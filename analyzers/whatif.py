@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 UNLIMITED = 1e9
 _MAX_MIX = 0.98  # the share of engine time that prefill may take before decode never ends
 _HALVINGS = 44
+_FULL = 65536.0  # tokens of a pass that no budget bounds
+_TOGETHER = 3  # rounds to find how many prompts share a pass
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def service(engine: Engine, load: Load, batch: Number, rate: Number) -> Service:
     next, by m each time: those after a request's own prefill are longer by a geometric sum. A prompt above
     the free token budget takes as many full passes as it needs.
     """
-    step, own, free, full = _passes(engine, load, batch)
+    step, own, free, full = _passes(engine, load, batch, rate)
     mix = np.clip(rate * own, 0.0, _MAX_MIX)
     mean = step / (1.0 - mix)
     passes = np.maximum(1.0, load.input_tokens * engine.computed_ratio / free)
@@ -206,11 +208,15 @@ def met(batch: Number, limit: Number) -> Number:
     return np.minimum(limit, 1.0 + batch * (1.0 - batch / (limit * limit)))
 
 
-def _passes(engine: Engine, load: Load, batch: Number) -> tuple[Number, Number, Number, Number]:
+def _passes(
+    engine: Engine, load: Load, batch: Number, rate: Number
+) -> tuple[Number, Number, Number, Number]:
     """Seconds of a pass without prefill, what one prompt adds, tokens free for prompts, a full pass's seconds.
 
     The batch is as a request meets it. Those who decode leave prompts their share of the token budget at
     least: without new prompts nobody would decode for long. A prompt above the free tokens is cut to them.
+    Where a pass has a ceiling that hides one prompt it may not hide several: a prompt finds itself in a
+    pass with as many others as arrive in a mean one, and adds its part of what they add together.
     """
     computed = np.maximum(1.0, load.input_tokens * engine.computed_ratio)
     share = computed / np.maximum(computed + load.output_tokens, 1.0)
@@ -222,9 +228,14 @@ def _passes(engine: Engine, load: Load, batch: Number) -> tuple[Number, Number, 
     chunk = np.minimum(computed, free)
     whole = step_s(engine.step, decoding, chunk, context)
     full = np.where(
-        computed > free, whole, step_s(engine.step, decoding, np.minimum(free, 65536.0), context)
+        computed > free, whole, step_s(engine.step, decoding, np.minimum(free, _FULL), context)
     )
     own = (whole - step) * computed_tokens(engine, load) / chunk
+    for _ in range(_TOGETHER):
+        mean = step / (1.0 - np.clip(rate * own, 0.0, _MAX_MIX))
+        tokens = np.minimum(chunk * (1.0 + rate * mean), free)
+        together = step_s(engine.step, decoding, tokens, context)
+        own = (together - step) * computed_tokens(engine, load) / tokens
     return step, own, free, full
 
 
@@ -232,9 +243,11 @@ def capacity(engine: Engine, load: Load) -> Number:
     """Requests a second at full slots, by Little's law; bounded by a pass's token budget and the front end."""
     c = slots(engine, load)
     idle = service(engine, load, c, 0.0)
-    high = np.minimum(
-        _MAX_MIX / np.maximum(idle.own_s, 1e-12), c / (idle.prefill_s + idle.decode_s)
-    )
+    # a mixture's experts are read once for all prompts of a pass: in a full one each may add less
+    room = np.minimum(idle.free, _FULL)
+    filled = (idle.full_s - idle.step_s) * computed_tokens(engine, load) / room
+    own = np.maximum(np.minimum(idle.own_s, filled), 1e-12)
+    high = np.minimum(_MAX_MIX / own, c / (idle.prefill_s + idle.decode_s))
     low = np.zeros_like(high)
     for _ in range(_HALVINGS):
         mid = (low + high) / 2
@@ -326,7 +339,7 @@ def itl_at(engine: Engine, load: Load, outcome: Outcome, quantile: float) -> Num
     next with the share m of prefill in the time, so k together are m^(k-1) as rare. A pass takes no more
     than the token budget.
     """
-    step, own, free, _ = _passes(engine, load, outcome.batch)
+    step, own, free, _ = _passes(engine, load, outcome.batch, outcome.requests_per_s)
     computed = np.maximum(1.0, load.input_tokens * engine.computed_ratio)
     chunks = np.maximum(1.0, computed / free)
     stalled = np.minimum(1.0, chunks * outcome.batch / np.maximum(1.0, load.output_tokens - 1.0))

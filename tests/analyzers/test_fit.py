@@ -163,10 +163,11 @@ def test_hypotheses_are_whole(recorded):
 
 
 def test_one_run_has_one_fit(new_build, emulated_at):
-    one, two = (
-        fitted(lambda path=new_build(name).path: emulated_at(path, **CHAT, step=HEALTHY).database())
-        for name in ("one", "two")
-    )
+    def again(name):
+        build = emulated_at(new_build(name).path, **CHAT, step=HEALTHY)
+        return fitted(lambda **_: build.database())
+
+    one, two = again("one"), again("two")
     assert np.array_equal(one.engine.step.weights_s, two.engine.step.weights_s)
 
 

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
+from passes import HEALTHY, LAUNCHES
 from step_costs import STEPS
 
 from whybound.analyzers.scheduler import Policy, Request, simulate
@@ -41,7 +42,9 @@ LOADS = st.builds(
     input_tokens=st.integers(1, 5000).map(float),
     output_tokens=st.integers(1, 1000).map(float),
 )
-MANY = settings(max_examples=30, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+MANY = settings(
+    max_examples=30, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
+)
 
 
 # ---------------------------------------------------------------- laws
@@ -283,3 +286,42 @@ def test_the_scheduler_carries_the_capacity_and_no_more():
             cap,
             budget,
         )
+
+
+@pytest.mark.parametrize("step", [HEALTHY, LAUNCHES], ids=["weights", "launches"])
+@pytest.mark.parametrize(
+    ("cap", "tokens"), [(64, (100, 16)), (64, (100, 64)), (128, (300, 32)), (256, (150, 8))]
+)
+def test_prompts_that_one_pass_hides_alone_and_not_together(step, cap, tokens):
+    """A ceiling hides the arithmetic of one prompt; at load several share a pass, and stand out of it."""
+    engine = Engine(step, max_num_seqs=float(cap), token_budget=8192.0)
+    load = Load(
+        open_loop=True, rate=1.0, concurrency=1.0, input_tokens=float(tokens[0]),
+        output_tokens=float(tokens[1]), service_spread=0.036,
+    )  # fmt: skip
+    top = float(capacity(engine, load))
+
+    def served(rate, n):
+        rng, now, requests = random.Random(1), 0.0, []
+        for i in range(n):
+            now += rng.expovariate(rate)
+            answer = max(2, round(tokens[1] * rng.uniform(0.67, 1.33)))
+            requests.append(Request(i, tokens[0], answer, arrival_s=now))
+        return simulate(
+            requests,
+            Policy(max_num_seqs=cap, token_budget=8192, num_blocks=10**6),
+            lambda p: float(
+                step_s(step, p.decode_count, p.prefill_tokens, p.decode_context_tokens)
+            ),
+        )
+
+    ends = sorted(t.end_s for t in served(2 * top, 800))[200:-200]
+    assert (len(ends) - 1) / (ends[-1] - ends[0]) == pytest.approx(top, rel=0.1)
+    timings = served(0.75 * top, 800)
+    model = solve(engine, replace(load, rate=0.75 * top))
+    for part, (start, end) in {
+        "prefill_s": ("scheduled_s", "first_token_s"),
+        "decode_s": ("first_token_s", "end_s"),
+    }.items():
+        mean = sum(getattr(t, end) - getattr(t, start) for t in timings) / len(timings)
+        assert float(getattr(model, part)) == pytest.approx(mean, rel=0.2), part
