@@ -297,7 +297,7 @@ def parse_map(text: str, where: str) -> MapFile:
 
 def engines() -> list[str]:
     """The engine kinds that have a map, sorted."""
-    others = ("generic", *EXPORTERS)
+    others = ("generic", "defaults", *EXPORTERS)
     return sorted(p.stem for p in _FOLDER.glob("*.yaml") if p.stem not in others)
 
 
