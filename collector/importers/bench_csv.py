@@ -16,27 +16,28 @@ from .json_lines import csv_rows, json_records, number, whole_lines
 from .request_rows import RequestSheet, load_mode_event
 
 _AIPERF = {
-    "Time to First Token (ms)": "ttft", "Inter Token Latency (ms)": "tpot",
-    "Inter Chunk Latency (ms)": "itl", "Request Latency (ms)": "e2e",
+    "time to first token (ms)": "ttft", "inter token latency (ms)": "tpot",
+    "inter chunk latency (ms)": "itl", "request latency (ms)": "e2e",
 }  # fmt: skip
 _AIPERF_VALUES = {
-    "Benchmark Duration (sec)": "duration_s",
-    "Error Request Count": ".failed",
-    "Output Token Throughput (tokens/sec)": "output_tokens_per_s",
-    "Request Count": ".completed",
-    "Request Throughput (requests/sec)": "completed_rate_per_s",
-    "Request Throughput (per sec)": "completed_rate_per_s",
-    "Output Token Throughput (per sec)": "output_tokens_per_s",
-    "Input Sequence Length (tokens)": "input_mean_tokens",
-    "Output Sequence Length (tokens)": "output_mean_tokens",
-    "Input Sequence Length": "input_mean_tokens",
-    "Output Sequence Length": "output_mean_tokens",
+    "benchmark duration (sec)": "duration_s",
+    "error request count": ".failed",
+    "output token throughput (tokens/sec)": "output_tokens_per_s",
+    "request count": ".completed",
+    "request count (count)": ".completed",
+    "request throughput (requests/sec)": "completed_rate_per_s",
+    "request throughput (per sec)": "completed_rate_per_s",
+    "output token throughput (per sec)": "output_tokens_per_s",
+    "input sequence length (tokens)": "input_mean_tokens",
+    "output sequence length (tokens)": "output_mean_tokens",
+    "input sequence length": "input_mean_tokens",
+    "output sequence length": "output_mean_tokens",
 }
 
 
 def _is_aiperf(sample: Sample) -> float:
     first = sample.text.partition("\n")[0].strip()
-    return 0.9 if first.startswith("Metric,avg,") and "p99" in first else 0.0
+    return 0.9 if first.startswith("Metric,avg,min,max,") and "p99" in first else 0.0
 
 
 def _read_aiperf(source: Source, sink: Sink) -> None:
@@ -50,7 +51,8 @@ def _read_aiperf(source: Source, sink: Sink) -> None:
         if len(cells) < 2 or not header:
             continue
         row = dict(zip(header, cells[1:], strict=False))
-        metric, value = _AIPERF.get(cells[0]), _AIPERF_VALUES.get(cells[0])
+        name = cells[0].lower()  # genai-perf writes "Time To", aiperf "Time to"
+        metric, value = _AIPERF.get(name), _AIPERF_VALUES.get(name)
         if metric:
             for theirs, stat in (("avg", "mean"), ("p50", "p50"), ("p95", "p95"), ("p99", "p99")):
                 signal, found = latency_signal(metric, stat), number(row.get(theirs))

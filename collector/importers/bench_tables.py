@@ -13,12 +13,10 @@ from .columns import cell, meaning
 from .fact_sheet import FactSheet, segment
 from .importer import Importer, Sample, Sink, Source
 from .json_lines import csv_rows, number
+from .llama_bench import Table, is_llama, read_llama
 
 MAX_POINTS = 10_000
 _RULE = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*")
-_LLAMA_TEST = re.compile(r"(pp|tg)(\d+)(?: @ d\d+)?(?: \(c(\d+)\))?")
-
-Table = tuple[list[str], list[list[str]]]
 
 
 def _meant(header: Sequence[str]) -> list[str]:
@@ -60,14 +58,14 @@ def _read_csv(source: Source, sink: Sink) -> None:
 
 def _is_markdown(sample: Sample) -> float:
     tables = list(_tables(iter(sample.text.splitlines())))
-    return 0.6 if any(_is_points(h) or _is_llama(h) for h, _ in tables) else 0.0
+    return 0.6 if any(_is_points(h) or is_llama(h) for h, _ in tables) else 0.0
 
 
 def _read_markdown(source: Source, sink: Sink) -> None:
     tables = list(_tables(source.lines()))
-    llama = [table for table in tables if _is_llama(table[0])]
+    llama = [table for table in tables if is_llama(table[0])]
     if llama:
-        _read_llama(source, sink, llama)
+        read_llama(source, sink, llama)
     else:
         _read(source, sink, "bench-markdown", [t for t in tables if _is_points(t[0])])
 
@@ -134,36 +132,6 @@ def _tables(lines: Iterator[str]) -> Iterator[Table]:
 
 def _cells(line: str) -> list[str]:
     return [c.strip().strip("*`") for c in line.strip().strip("|").split("|")]
-
-
-def _is_llama(header: Sequence[str]) -> bool:
-    names = [name.lower() for name in header]
-    return "test" in names and any(name.startswith("t/s") for name in names)
-
-
-def _read_llama(source: Source, sink: Sink, tables: Sequence[Table]) -> None:
-    """llama-bench and llama-benchy: `pp512` reads prompts, `tg128` generates."""
-    sheet = FactSheet(source, sink, "llama-bench")
-    for header, rows in tables:
-        names = [name.lower() for name in header]
-        for row in rows:
-            own = dict(zip(names, row, strict=False))
-            match = _LLAMA_TEST.fullmatch(own.get("test", ""))
-            speed = next((own[n] for n in names if n.startswith("t/s") and "req" not in n), "")
-            if match is None:
-                continue
-            users = match[3] or "1"
-            scope = segment(users)
-            signal = "prompt_tokens_per_s" if match[1] == "pp" else "output_tokens_per_s"
-            sheet.add(signal, cell(speed, 1.0), scope=scope)
-            tokens = "input_mean_tokens" if match[1] == "pp" else "output_mean_tokens"
-            sheet.add(tokens, match[2], scope=scope)
-            sheet.add("client_ttft_mean_s", cell(own.get("e2e_ttft (ms)", ""), 1e-3), scope=scope)
-            if sheet.get("inflight_mean_count", scope) is None:
-                sheet.add("inflight_mean_count", users, scope=scope)
-                sheet.add_text("load_mode", "closed", scope=scope)
-    if not sheet.close():
-        raise WhyboundError(f"{source.path.name}: no test of llama-bench could be read")
 
 
 def _is_records(sample: Sample) -> float:

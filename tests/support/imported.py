@@ -21,6 +21,7 @@ MODULES = (
     "bench_csv",
     "sample_tables",
     "bench_tables",
+    "llama_bench",
     "metrics_text",
     "metrics_matrix",
     "span_files",

@@ -102,6 +102,32 @@ def test_llama_bench_reads_prompts_and_generates() -> None:
     assert facts["output_tokens_per_s"] == 80.25
 
 
+def test_llama_bench_in_its_other_forms_leaves_mixed_tests_out() -> None:
+    tests = [
+        {"n_prompt": 512, "n_gen": 0, "avg_ts": 2000.5},
+        {"n_prompt": 0, "n_gen": 128, "avg_ts": 80.25},
+        {"n_prompt": 512, "n_gen": 128, "avg_ts": 300.0},
+    ]
+    lines = ["n_prompt,n_gen,avg_ts", *(",".join(str(v) for v in t.values()) for t in tests)]
+    texts = (json.dumps(tests), "\n".join(json.dumps(t) for t in tests), "\n".join(lines))
+    for text in texts:
+        found = imported(text)
+        facts = found.facts("segment=concurrency:1")
+        assert (facts["prompt_tokens_per_s"], facts["output_tokens_per_s"]) == (2000.5, 80.25)
+        assert (facts["input_mean_tokens"], facts["output_mean_tokens"]) == (512, 128)
+        assert found.told("1 tests")
+
+
+def test_genai_perf_spells_its_columns_otherwise() -> None:
+    text = (
+        "Metric,avg,min,max,p99,p95,p50\nTime To First Token (ms),100,1,900,800,700,90\n\n"
+        "Metric,Value\nRequest Count (count),5\nRequest Throughput (per sec),2.5\n"
+    )
+    facts = imported(text).facts()
+    assert (facts["client_ttft_mean_s"], facts["client_ttft_p99_s"]) == (0.1, 0.8)
+    assert facts["completed_rate_per_s"] == 2.5
+
+
 def test_json_records_are_points_too() -> None:
     whole = {
         "model": "m",
