@@ -53,7 +53,9 @@ class NvmlSource:
     `gpu_busy_ratio` (share of time a kernel was resident: not a measure of load),
     `gpu_mem_busy_ratio` (share of time device memory was read or written: not bandwidth),
     `gpu_mem_used_bytes`, `gpu_mem_total_bytes`, `gpu_power_w`, `gpu_power_limit_w` (enforced),
-    `gpu_sm_clock_mhz`, `gpu_sm_clock_max_mhz`, `gpu_mem_clock_mhz`, `gpu_temperature_celsius`,
+    `gpu_power_limit_default_w`, `gpu_sm_clock_mhz`, `gpu_sm_clock_max_mhz`, `gpu_mem_clock_mhz`,
+    `gpu_mem_clock_max_mhz`, `gpu_temperature_celsius`, `gpu_pcie_width_count` and
+    `gpu_pcie_width_max_count` (lanes), `gpu_ecc_errors_count` (uncorrected, since the driver was loaded),
     `gpu_throttled_ratio` (1 while `reason` holds the clocks down, else 0, so that its mean is a
     share of time), `gpu_pcie_rx_per_s` and `gpu_pcie_tx_per_s` (bytes a second over the last
     20 ms), `gpu_nvlink_rx_bytes` and `gpu_nvlink_tx_bytes` (counters: payload over all links).
@@ -223,6 +225,33 @@ def _sm_clock_max(nvml: Any, handle: Any) -> Iterator[Reading]:
     yield Reading("gpu_sm_clock_max_mhz", "mhz", mhz)
 
 
+def _mem_clock_max(nvml: Any, handle: Any) -> Iterator[Reading]:
+    mhz = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
+    yield Reading("gpu_mem_clock_max_mhz", "mhz", mhz)
+
+
+def _power_default(nvml: Any, handle: Any) -> Iterator[Reading]:
+    mw = nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
+    yield Reading("gpu_power_limit_default_w", "w", mw / 1000)
+
+
+def _pcie_width(nvml: Any, handle: Any) -> Iterator[Reading]:
+    lanes = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)
+    yield Reading("gpu_pcie_width_count", "count", lanes)
+
+
+def _pcie_width_max(nvml: Any, handle: Any) -> Iterator[Reading]:
+    lanes = nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
+    yield Reading("gpu_pcie_width_max_count", "count", lanes)
+
+
+def _ecc(nvml: Any, handle: Any) -> Iterator[Reading]:
+    errors = nvml.nvmlDeviceGetTotalEccErrors(
+        handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+    )
+    yield Reading("gpu_ecc_errors_count", "count", errors, kind="counter", reason="uncorrected")
+
+
 def _mem_clock(nvml: Any, handle: Any) -> Iterator[Reading]:
     mhz = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)
     yield Reading("gpu_mem_clock_mhz", "mhz", mhz)
@@ -270,11 +299,16 @@ QUESTIONS: dict[str, Callable[[Any, Any], Iterator[Reading]]] = {
     "nvmlDeviceGetMemoryInfo": _memory,
     "nvmlDeviceGetPowerUsage": _power,
     "nvmlDeviceGetEnforcedPowerLimit": _power_limit,
+    "nvmlDeviceGetPowerManagementDefaultLimit": _power_default,
     "nvmlDeviceGetClockInfo(SM)": _sm_clock,
     "nvmlDeviceGetMaxClockInfo(SM)": _sm_clock_max,
     "nvmlDeviceGetClockInfo(MEM)": _mem_clock,
+    "nvmlDeviceGetMaxClockInfo(MEM)": _mem_clock_max,
     "nvmlDeviceGetTemperature": _temperature,
     "nvmlDeviceGetCurrentClocksEventReasons": _throttling,
+    "nvmlDeviceGetTotalEccErrors": _ecc,
+    "nvmlDeviceGetCurrPcieLinkWidth": _pcie_width,
+    "nvmlDeviceGetMaxPcieLinkWidth": _pcie_width_max,
     "nvmlDeviceGetFieldValues(NVLINK)": _nvlink,
     "nvmlDeviceGetPcieThroughput(RX)": _pcie_rx,
     "nvmlDeviceGetPcieThroughput(TX)": _pcie_tx,

@@ -31,6 +31,7 @@ class Fake(types.ModuleType):
     NVML_ERROR_NOT_SUPPORTED = 3
     NVML_ERROR_FUNCTION_NOT_FOUND = 13
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
     NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
 
@@ -50,7 +51,11 @@ class Fake(types.ModuleType):
             "nvmlDeviceGetPowerUsage": 412_500,
             "nvmlDeviceGetEnforcedPowerLimit": 700_000,
             "nvmlDeviceGetClockInfo": lambda h, which: {1: 1755, 2: 3201}[which],
-            "nvmlDeviceGetMaxClockInfo": lambda h, which: {1: 1980, 2: 3201}[which],
+            "nvmlDeviceGetMaxClockInfo": lambda h, which: {1: 1980, 2: 3202}[which],
+            "nvmlDeviceGetPowerManagementDefaultLimit": 650_000,
+            "nvmlDeviceGetCurrPcieLinkWidth": 8,
+            "nvmlDeviceGetMaxPcieLinkWidth": 16,
+            "nvmlDeviceGetTotalEccErrors": lambda h, kind, since: {(1, 0): 3}[kind, since],
             "nvmlDeviceGetTemperature": 66,
             "nvmlDeviceGetCurrentClocksEventReasons": 0x1 | 0x4 | 0x40,
             "nvmlDeviceGetPcieThroughput": lambda h, which: {0: 20, 1: 300}[which],
@@ -113,6 +118,11 @@ EXPECTED = {
     "gpu_sm_clock_mhz": ("gauge", "mhz", 1755.0),
     "gpu_sm_clock_max_mhz": ("gauge", "mhz", 1980.0),
     "gpu_mem_clock_mhz": ("gauge", "mhz", 3201.0),
+    "gpu_mem_clock_max_mhz": ("gauge", "mhz", 3202.0),
+    "gpu_power_limit_default_w": ("gauge", "w", 650.0),
+    "gpu_pcie_width_count": ("gauge", "count", 8.0),
+    "gpu_pcie_width_max_count": ("gauge", "count", 16.0),
+    "gpu_ecc_errors_count": ("counter", "count", 3.0),
     "gpu_temperature_celsius": ("gauge", "celsius", 66.0),
     "gpu_pcie_rx_per_s": ("gauge", "per_s", 300e3),
     "gpu_pcie_tx_per_s": ("gauge", "per_s", 20e3),

@@ -84,6 +84,9 @@ def test_the_room_loads_and_names_files_by_id():
     ]  # fmt: skip
     assert set(prechecks) == {
         "client_bound", "cpu_shortage", "warmup_included", "too_few_finished", "too_few_samples",
+        "clocks_stuck_low", "thermal_throttling", "power_cap", "ecc_errors", "pcie_narrow",
+        "gpus_across_sockets", "cpu_quota", "swap_or_spill", "cold_start", "cache_state_differs",
+        "closed_loop_as_capacity",
     }  # fmt: skip
     assert all(key == item.id for items in (rules, prechecks) for key, item in items.items())
     assert len(levers) == 36
