@@ -12,6 +12,8 @@ from ..rules.effects import applied
 from ..rules.evaluate import helps, lever_conditions
 from ..rules.model import PARAMS, Amdahl, Gain, LeverAdvice
 from .apply import SETTINGS, changed
+from .confidence import calibration
+from .counterfactual import Gain as Spread
 from .counterfactual import best_policy, gains, solve_all, spread
 from .formulas import amdahl
 from .verdict import question
@@ -155,7 +157,7 @@ def _gain(
     label: Label,
 ) -> Gain:
     """A gain and what caps it; only waiting and a smaller batch may carry it above Amdahl's bound."""
-    shown = spread(ratios)
+    shown = widened(spread(ratios))
     bound = _bound(lever, budget, high=True)
     why = (
         f"the next ceiling, {label.binding_resource}"
@@ -171,6 +173,16 @@ def _gain(
             why = f"the wait and the batch shrink with it: more than Amdahl's {bound.gain:.2f} on its own part"
     return Gain(
         low=low, mid=mid, high=high, metric=_metric(target), method="fixed_point", capped_by=why
+    )
+
+
+def widened(gain: Spread) -> Spread:
+    """The interval as wide as development runs asked for, around the same middle."""
+    factor = calibration().interval
+    return Spread(
+        gain.mid * (gain.low / gain.mid) ** factor,
+        gain.mid,
+        gain.mid * (gain.high / gain.mid) ** factor,
     )
 
 

@@ -147,14 +147,16 @@ def stalled_share(model: Whatif) -> Array:
 
 
 def _split(phase: str, seconds: float, shares: Mapping[str, Array]) -> dict[str, Seconds]:
+    """A phase by what its passes are held up by; the parts that are shown sum to it."""
+    means = {part: float(np.mean(share)) for part, share in shares.items()}
+    kept = {part: mean for part, mean in means.items() if mean >= _LEAST}
+    whole = seconds / sum(kept.values()) if kept else 0.0
     found = {}
-    for part, share in shares.items():
-        low, high = np.quantile(share, [0.1, 0.9])
-        mean = float(np.mean(share))
-        if mean >= _LEAST:
-            found[f"{phase}_{part}"] = Seconds(
-                mean * seconds, min(float(low), mean) * seconds, max(float(high), mean) * seconds
-            )
+    for part, mean in kept.items():
+        low, high = np.quantile(shares[part], [0.1, 0.9])
+        found[f"{phase}_{part}"] = Seconds(
+            mean * whole, min(float(low), mean) * whole, max(float(high), mean) * whole
+        )
     return found
 
 
@@ -184,7 +186,7 @@ def _wall_budget(facts: Mapping[str, float], model: Whatif | None) -> list[Budge
         return []
     base = model.by_path["e2e"].outcomes[""]
     batch = np.maximum(1.0, base.batch)
-    taken = service(model.fit.engine, model.fit.load, base.batch, 0.0)
+    taken = service(model.fit.engine, model.fit.load, base.batch, base.requests_per_s)
     prefill = float(np.median(taken.own_s))
     passes = model.fit.load.output_tokens / model.fit.engine.step.tokens_per_pass
     decode = float(np.median(passes * taken.step_s / batch))

@@ -1,13 +1,41 @@
-"""How sure a verdict is: a calibrated probability that its class is right."""
+"""How sure a verdict is: the probability that its class is right, as development runs taught it.
+
+Logistic in the logarithm of the odds that the hypotheses give the class, and in what makes a verdict doubtful.
+The coefficients are in `calibration.yaml`, written by `benchmarks/calibrate.py`.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+import yaml
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .verdict import Label
+
+SURE = 0.98
+"""The hypotheses are a hundred and share one form: their agreement says no more than this."""
+
+
+class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was learnt, and on what.
+
+    Attributes:
+        calibrated_on: in words.
+        confidence: coefficients of `features`, and `intercept`.
+        interval: factor on both sides of a gain's interval, in logarithm, for it to hold four gains in five.
+    """
+
+    calibrated_on: str
+    confidence: dict[str, float]
+    interval: float
 
 
 @dataclass(frozen=True)
@@ -18,11 +46,44 @@ class Confidence:
     says: str
 
 
-def confidence(label: Label, error: float, supporting: int, opposing: int) -> Confidence:
-    """How likely the label's class is right."""
+@cache
+def calibration() -> Calibration:
+    """The coefficients in force."""
+    text = (Path(__file__).parent / "calibration.yaml").read_text()
+    return msgspec.convert(yaml.safe_load(text), Calibration)
+
+
+def features(
+    label: Label, supporting: int, opposing: int, facts: Mapping[str, float]
+) -> dict[str, float]:
+    """What the confidence is computed from.
+
+    Args:
+        label: of the target.
+        supporting: rules that fire for its class.
+        opposing: rules that fire for others.
+        facts: signals by name.
+    """
+    share = min(SURE, max(1 - SURE, label.share))
+    return {
+        "share": math.log(share / (1.0 - share)),
+        "ambiguous": float(label.ambiguous),
+        "opposed": float(opposing > supporting),
+        "no_client": float("client_e2e_mean_s" not in facts),
+    }
+
+
+def confidence(
+    label: Label, supporting: int, opposing: int, facts: Mapping[str, float]
+) -> Confidence:
+    """How likely the label's class is right; 0 for an abstention."""
+    learnt = calibration()
     if label.reason in ("split", "no load was measured"):
         return Confidence(0.0, "no confidence in an abstention")
-    share = min(0.98, label.share)
-    score = math.log(share / (1 - share)) + 0.2 * min(supporting, 2) - 0.4 * min(opposing, 2)
-    score -= 0.5 * label.ambiguous + 2.0 * min(1.0, error)
-    return Confidence(round(1 / (1 + math.exp(-score)), 2), "confidence not calibrated")
+    weights = learnt.confidence
+    score = weights["intercept"] + sum(
+        weights[name] * value
+        for name, value in features(label, supporting, opposing, facts).items()
+    )
+    value = 1.0 / (1.0 + math.exp(-score))
+    return Confidence(round(value, 2), f"confidence calibrated on {learnt.calibrated_on}")

@@ -194,8 +194,10 @@ def halved(engine: Engine, names: tuple[str, ...]) -> Engine:
     return replace(engine, step=replace(engine.step, **changed))
 
 
-def axis_worlds(engine: Engine, load: Load, *, linked: bool) -> dict[str, World]:
-    """Each axis that can be computed, as the changed world; `linked`: several GPUs serve together.
+def axis_worlds(engine: Engine, load: Load, *, linked: bool, client: bool) -> dict[str, World]:
+    """Each axis that can be computed, as the changed world.
+
+    `linked`: several GPUs serve together. `client`: the way to the server was measured.
 
     `host_half:NAME` are its parts, to name the sub-cause. KV capacity is an axis only where it is known.
     """
@@ -210,7 +212,8 @@ def axis_worlds(engine: Engine, load: Load, *, linked: bool) -> dict[str, World]
         axes[f"host_half:{name}"] = (halved(engine, seconds), load)
         host = halved(host, seconds)
     axes["host_half"] = (host, load)
-    axes["path_half"] = (replace(engine, path_s=engine.path_s / 2), load)
+    if client:
+        axes["path_half"] = (replace(engine, path_s=engine.path_s / 2), load)
     if np.all(np.asarray(engine.kv_tokens) < UNLIMITED):
         more = replace(engine, kv_tokens=engine.kv_tokens * 2, recompute_tokens=0.0)
         axes["kv_capacity_x2"] = (more, load)

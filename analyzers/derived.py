@@ -34,7 +34,7 @@ def derived_signals(fit: Fit, seen: Mapping[str, Signal]) -> list[Signal]:
         found |= {f"{phase}_{part}_share_ratio": shares[part] for part in PARTS if part != "other"}
     if fit.work.gpus == 1:
         del found["decode_link_share_ratio"], found["prefill_link_share_ratio"]
-    taken = service(fit.engine, fit.load, base.batch, 0.0)
+    taken = service(fit.engine, fit.load, base.batch, base.requests_per_s)
     passes = fit.load.output_tokens / fit.engine.step.tokens_per_pass
     decode = passes * taken.step_s / np.maximum(1.0, base.batch)
     found["prefill_share_ratio"] = taken.own_s / (taken.own_s + decode)

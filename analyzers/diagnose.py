@@ -34,6 +34,7 @@ from .coverage import level_one, missing_lines
 from .database import open_database
 from .derived import derived_signals
 from .fit import fit, load_mode
+from .given import SOURCE, disagreements, with_derived
 from .goal import measured_target
 from .narrate import exhibits, next_measurement, sentence
 from .signals import read_signals
@@ -95,7 +96,7 @@ def diagnose_open(
     if a.goal.met:
         levers = []
     fitted = a.model.fit if a.model else None
-    missing = missing_lines(run, a.facts, fitted) + a.not_shown
+    missing = missing_lines(run, a.facts, fitted) + a.not_shown + disagreements(a.signals, con)
     _tables(con, a.signals, a.findings)
     return Diagnosis(
         run=_identity(run, con, time.monotonic() - started),
@@ -133,7 +134,7 @@ class Analysis:
     @property
     def by_name(self) -> dict[str, Signal]:
         """The signals by name."""
-        return {s.name: s for s in self.signals}
+        return {s.name: s for s in self.signals if not s.scope}
 
     @property
     def facts(self) -> dict[str, float]:
@@ -153,8 +154,8 @@ def analyse(
 ) -> Analysis:
     """Signals, fit, rules and verdict of a run whose database is open."""
     found = read_signals(con)
-    by_name = {s.name: s for s in found}
-    texts = {s.name: s.text for s in found if s.text is not None}
+    by_name = {s.name: s for s in found if not s.scope}
+    texts = {s.name: s.text for s in by_name.values() if s.text is not None}
     mode = load_mode(_numbers(found), texts.get("load_mode"))
     text, guards = _asked(run, target, guards)
     spec = parse_target(text) if text else default_target(mode)
@@ -162,13 +163,13 @@ def analyse(
     model = None
     if fitted is not None:
         model = what_if(fitted, _numbers(found))
-        found += derived_signals(fitted, by_name)
+        found = with_derived(found, derived_signals(fitted, by_name))
     facts = _numbers(found)
     signals = Signals(found)
     prechecks = [_precheck(rule, o) for rule, o in _outcomes(load_prechecks(), signals)]
     findings = [_finding(rule, o) for rule, o in _outcomes(load_rules(), signals)]
     verdict, label = _verdict(spec, model, facts, prechecks, findings)
-    by_name = {s.name: s for s in found}
+    by_name = {s.name: s for s in found if not s.scope}
     goal, not_shown = measured_target(
         spec,
         [parse_guard(g) for g in guards],
@@ -184,7 +185,7 @@ def analyse(
 
 
 def _numbers(found: Iterable[Signal]) -> dict[str, float]:
-    return {s.name: s.value for s in found if s.value is not None}
+    return {s.name: s.value for s in found if s.value is not None and not s.scope}
 
 
 def _asked(run: Run, target: str | None, guards: Sequence[str]) -> tuple[str | None, Sequence[str]]:
@@ -266,17 +267,25 @@ def evidence(signal: Signal) -> Evidence:
         value=signal.text if signal.value is None else signal.value,
         unit=signal.unit,
         source=signal.source,
-        sql=f"SELECT {signal.name} FROM {signal.source}" if signal.source != "fit" else "",  # noqa: S608
+        sql=_query(signal),
         low=signal.low,
         high=signal.high,
     )
 
 
+def _query(signal: Signal) -> str:
+    if signal.source == SOURCE:
+        return f"SELECT * FROM facts WHERE signal = '{signal.name}'"  # noqa: S608
+    return f"SELECT {signal.name} FROM {signal.source}" if signal.source != "fit" else ""  # noqa: S608
+
+
 def _settings(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """The engine's settings as they hold."""
-    return dict(
+    """The engine's settings as they hold, and how many GPUs were sampled."""
+    held = dict(
         con.execute("SELECT key, value FROM setting_latest WHERE value IS NOT NULL").fetchall()
     )
+    seen = con.execute("SELECT count(DISTINCT gpu) FROM samples WHERE gpu <> ''").fetchone()
+    return held | ({"gpus_seen": str(seen[0])} if seen and seen[0] else {})
 
 
 def _verdict(
@@ -293,7 +302,7 @@ def _verdict(
     label = label_run(question(spec.metric, spec.statistic), model)
     fired = [f for f in findings if f.state == "fires" and f.class_ is not None]
     agree = sum(f.class_ == label.class_ for f in fired)
-    sure = confidence(label, model.fit.error, agree, len(fired) - agree)
+    sure = confidence(label, agree, len(fired) - agree, facts)
     withheld = any(p.effect == "invalid" for p in prechecks)
     others = {m: label_run(question(m, "mean"), model) for m in METRICS}
     phases = {p: label_run(Question(p), model) for p in PHASES}
@@ -307,6 +316,7 @@ def _verdict(
         candidates=list(label.candidates),
         runner_up=label.runner_up,
         ambiguous=label.ambiguous,
+        shares=label.shares,
         method=f"fixed_point gain vector over {model.fit.n} hypotheses; {sure.says}",
         gain_vector={
             a: {"low": g.low, "mid": g.mid, "high": g.high} for a, g in sorted(label.gains.items())

@@ -31,14 +31,16 @@ def signal_views() -> dict[str, int]:
 
 
 def read_signals(con: duckdb.DuckDBPyConnection) -> list[Signal]:
-    """All signals of a run; empty when nothing was measured."""
+    """All signals of a run, measured ones and those that were given; empty when there are none."""
+    from .given import with_given  # which needs the units of here
+
     found: list[Signal] = []
     for view, level in signal_views().items():
         cursor = con.execute(f"SELECT * FROM {view}")  # noqa: S608 — names come from our own files
         names = [d[0] for d in cursor.description or []]
         for row in cursor.fetchall():
             found.extend(_row_signals(view, level, dict(zip(names, row, strict=True))))
-    return found
+    return with_given(found, con)
 
 
 def _row_signals(view: str, level: int, row: dict[str, Any]) -> list[Signal]:

@@ -163,7 +163,8 @@ def what_if(fit: Fit, facts: Mapping[str, float]) -> Whatif:
         paths["ttft"] = replace(fit.engine, path_s=max(0.0, first))
     by_path = {}
     for name, engine in paths.items():
-        worlds = axis_worlds(engine, fit.load, linked=fit.work.gpus > 1)
+        client = "network_ttft_s" in facts or "network_e2e_s" in facts
+        worlds = axis_worlds(engine, fit.load, linked=fit.work.gpus > 1, client=client)
         worlds |= {
             key: (replace(policy.engine, path_s=engine.path_s), fit.load)
             for key, policy in tried.items()

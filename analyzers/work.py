@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import WhyboundError
-from ..rules.hardware import Device, find_device, load_devices
+from ..rules.hardware import Device, find_device
+from .devices import fitting, gpus_of, number
 from .model_shape import shape_of
 
 if TYPE_CHECKING:
@@ -31,12 +32,6 @@ ROOFS = "measured roofs"
 
 Range = tuple[float, float]
 """Low and high."""
-
-HELD = 0.9
-"""Share of a GPU's memory that an engine takes for weights and KV cache when it does not say."""
-
-SAME_MEMORY = 1.2
-"""Factor within which a device's memory fits what an engine was seen to hold."""
 
 DOUBT = 1.05
 """Factor of doubt on a peak that a table states; a measured roof is a lower bound anyway."""
@@ -128,14 +123,16 @@ def work_of(settings: Mapping[str, str], input_tokens: float, context_tokens: fl
         shape = None
     if shape is not None and not shape.known:
         shape = None
-    gpus = _gpus(settings)
     dtype = _format(shape, settings)
-    terms = _terms(shape, gpus, input_tokens, context_tokens)
     roofs = _roofs(settings, dtype)
-    named = find_device(settings["gpu_name"]) if settings.get("gpu_name") else None
-    device = named
-    candidates = [device] if device else [] if roofs else _fitting(settings, terms)
+    device = find_device(settings["gpu_name"]) if settings.get("gpu_name") else None
+    whole = _terms(shape, 1, input_tokens, context_tokens)
+    gpus, told = gpus_of(settings, whole, device)
+    terms = _terms(shape, gpus, input_tokens, context_tokens)
+    candidates = [device] if device else [] if roofs else fitting(settings, terms)
     missing = []
+    if gpus > 1 and not told:
+        missing.append(f"how many GPUs share a layer ({gpus} were taken for it)")
     if "read_bytes" not in terms:
         missing.append("the model's configuration (its parameters and KV bytes a token)")
     if not device and not roofs:
@@ -164,8 +161,8 @@ class _Peaks:
 def _roofs(settings: Mapping[str, str], dtype: str) -> _Peaks | None:
     """What was measured on this machine; None unless both roofs were."""
     read, flops = (
-        _number(settings, "roof_read_bytes_per_s"),
-        _number(settings, f"roof_{dtype}_flops"),
+        number(settings, "roof_read_bytes_per_s"),
+        number(settings, f"roof_{dtype}_flops"),
     )
     if read is None or flops is None:
         return None
@@ -176,20 +173,6 @@ def _fastest(candidates: Sequence[Device], dtype: str) -> _Peaks:
     read = [d.bandwidth_bytes_per_s for d in candidates]
     ridge = [_dense(d, dtype) / d.bandwidth_bytes_per_s for d in candidates]
     return _Peaks((min(read) / DOUBT, max(read) * DOUBT), (min(ridge) / DOUBT, max(ridge) * DOUBT))
-
-
-def _fitting(settings: Mapping[str, str], terms: Mapping[str, float]) -> list[Device]:
-    """GPUs whose memory is what weights and KV cache take of it; all GPUs where that is not known."""
-    if settings.get("device", "cuda") not in ("cuda", "auto", ""):
-        return []
-    devices = [d for d in load_devices().values() if d.kind != "cpu"]
-    tokens = _number(settings, "kv_cache_tokens") or _number(settings, "kv_cache_size_tokens")
-    if tokens is None or "weight_bytes" not in terms or "kv_bytes_per_token" not in terms:
-        return devices
-    share = _number(settings, "gpu_memory_utilization") or HELD
-    held = (terms["weight_bytes"] + tokens * terms["kv_bytes_per_token"]) / share
-    near = [d for d in devices if 1 / SAME_MEMORY <= held / d.memory_bytes <= SAME_MEMORY]
-    return near or devices
 
 
 def _read_s(terms: Mapping[str, float], fast: _Peaks | None) -> Range | None:
@@ -208,22 +191,6 @@ def _ridge(terms: Mapping[str, float], fast: _Peaks | None) -> Range | None:
     known = "all_bytes" in terms and "token_flops" in terms
     each = terms["all_bytes"] / terms["token_flops"] if known else 1.0
     return fast.flops_per_byte[0] * each, fast.flops_per_byte[1] * each
-
-
-def _number(settings: Mapping[str, str], key: str) -> float | None:
-    try:
-        value = float(settings[key])
-    except (KeyError, ValueError):
-        return None
-    return value if 0 < value < math.inf else None
-
-
-def _gpus(settings: Mapping[str, str]) -> int:
-    for key in ("tensor_parallel_size", "tp_size", "tp"):
-        value = _number(settings, key)
-        if value:
-            return max(1, int(value))
-    return 1
 
 
 def _format(shape: Shape | None, settings: Mapping[str, str]) -> str:

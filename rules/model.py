@@ -320,7 +320,10 @@ class PrecheckResult(msgspec.Struct, kw_only=True):
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """Class and binding resource, or an abstention that names the candidates."""
+    """Class and binding resource, or an abstention that names the candidates.
+
+    `shares`: of the fitted hypotheses, how many give each class, `none` for no action; they sum to 1.
+    """
 
     class_: Class | None = msgspec.field(name="class")
     sub_cause: str | None = None
@@ -333,6 +336,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     ambiguous: bool = False
     says: str = ""
     method: str = ""
+    shares: dict[str, float] = {}
     gain_vector: dict[str, Any] = {}
     by_phase: dict[str, Any] = {}
     by_metric: dict[str, Any] = {}
