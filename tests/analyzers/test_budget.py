@@ -1,12 +1,16 @@
 """The time budget: parts that sum to the whole, and an unknown that is said."""
 
+from dataclasses import replace
+
 import pytest
+from fits import LOAD, model_of
 from hypothesis import given
 from hypothesis import strategies as st
+from passes import HEALTHY, HOST, LAUNCHES
 
 from whybound.analyzers.budget import COMPONENTS, ceilings, time_budget, waiting_parts
-from whybound.analyzers.fit import Fit
-from whybound.analyzers.whatif import Engine, Load
+from whybound.analyzers.step_cost import affine
+from whybound.analyzers.whatif import Load
 from whybound.rules.model import CLASSES, PARAMS, Signal, Target
 
 SPLIT = {
@@ -27,9 +31,9 @@ def target(metric, statistic="mean"):
     return Target(metric=metric, statistic=statistic, text=metric, unit="s")
 
 
-def budget(metric, facts, after_cap=None, fit=None):
+def budget(metric, facts, after_cap=None, model=None):
     signals = {k: Signal(name=k, value=v) for k, v in facts.items()}
-    return time_budget(target(metric), signals, fit, after_cap)
+    return time_budget(target(metric), signals, model, after_cap)
 
 
 def seconds(items):
@@ -72,16 +76,85 @@ def test_gaps_of_merged_chunks_are_not_split():
     }
 
 
+# ---------------------------------------------------------------- what the passes are held up by
+
+
+def phase(items, name):
+    return sum(b.seconds for b in items if b.component.startswith(f"{name}_"))
+
+
+def of(items, *components):
+    return sum(b.share for b in items if b.component in components)
+
+
+@pytest.mark.parametrize("steps", [[HEALTHY], [LAUNCHES], [HEALTHY, LAUNCHES, HOST]])
+def test_the_parts_of_a_phase_sum_to_it(steps):
+    model = model_of(*steps, max_num_seqs=64.0)
+    items = budget("e2e", RUN, after_cap=0.4, model=model)
+    assert phase(items, "prefill") == pytest.approx(RUN["server_prefill_mean_s"])
+    stalled = sum(b.seconds for b in items if b.component == "stall")
+    assert phase(items, "decode") + stalled == pytest.approx(RUN["server_decode_mean_s"])
+    assert sum(b.share for b in items) == pytest.approx(1.0)
+    assert not {"prefill", "decode"} & {b.component for b in items}
+    for b in items:
+        if b.low is not None:
+            assert 0 <= b.low <= b.seconds <= b.high
+
+
+def test_a_part_is_named_for_its_ceiling():
+    load = replace(LOAD, rate=0.5)
+    for step, part in ((HEALTHY, "weights"), (LAUNCHES, "launch")):
+        items = budget("e2e", RUN, model=model_of(step, load=load))
+        largest = max(
+            (b for b in items if b.component.startswith("decode_")), key=lambda b: b.share
+        )
+        assert largest.component == f"decode_{part}"
+        assert largest.class_ == {"weights": "memory", "launch": "launch"}[part]
+
+
+def test_hypotheses_that_differ_give_the_parts_their_bounds():
+    load = replace(LOAD, rate=0.5)
+    sure = budget("e2e", RUN, model=model_of(HEALTHY, HEALTHY, load=load))
+    open_ = budget("e2e", RUN, model=model_of(HEALTHY, LAUNCHES, load=load))
+    weights = [next(b for b in items if b.component == "decode_weights") for items in (sure, open_)]
+    assert weights[0].high - weights[0].low == pytest.approx(0.0, abs=1e-9)
+    assert weights[1].high - weights[1].low > 0.5 * RUN["server_decode_mean_s"]
+
+
+def test_prompts_of_others_are_a_stall_and_no_part_of_decode():
+    busy = replace(LOAD, rate=10.0, input_tokens=1500.0)
+    quiet = replace(busy, rate=0.1)
+    shares = [
+        of(budget("e2e", RUN, model=model_of(HEALTHY, load=x, max_num_seqs=64.0)), "stall")
+        for x in (quiet, busy)
+    ]
+    assert shares[0] < 0.02
+    assert shares[1] > 0.1
+
+
+def test_the_parts_of_a_gap_sum_to_the_step():
+    facts = {"client_itl_mean_s": 0.05, "client_itl_p50_s": 0.02, "chunks_per_token_ratio": 1.0}
+    items = budget("itl", facts, model=model_of(HEALTHY))
+    assert phase(items, "decode") == pytest.approx(0.02)
+    assert of(items, "stall") == pytest.approx(0.6)
+    assert sum(b.share for b in items) == pytest.approx(1.0)
+
+
 def test_throughput_is_the_engines_wall_time_a_request():
-    load = Load(open_loop=False, rate=0, concurrency=8, input_tokens=100, output_tokens=50)
-    engine = Engine(0.02, 0.001, 0.0005)
-    fit = Fit(load, (engine, engine, engine), True, ())
-    items = budget("throughput", {"completed_rate_per_s": 4.0, "running_mean_count": 8.0}, fit=fit)
-    assert seconds(items) == {
-        "prefill": 0.05,
-        "decode": 50 * 0.028 / 8,
-        "unknown": 0.25 - 0.05 - 50 * 0.028 / 8,
-    }
+    """By hand: 100 prompt tokens at 0.5 ms; 50 passes at 20 ms and 1 ms a sequence, each for 8 of them."""
+    load = Load(open_loop=False, rate=1.0, concurrency=8.0, input_tokens=100.0, output_tokens=50.0)
+    model = model_of(affine(0.02, 0.001, 0.0005), load=load)
+    base = model.by_path["e2e"].outcomes[""]
+    batch, rate = float(base.batch[0]), float(base.requests_per_s[0])
+    items = budget(
+        "throughput", {"completed_rate_per_s": rate, "running_mean_count": 8.0}, model=model
+    )
+    met = batch + 1 if batch < 7 else batch
+    assert phase(items, "prefill") == pytest.approx(100 * 0.0005, rel=0.02)
+    assert phase(items, "decode") == pytest.approx(50 * (0.02 + 0.001 * met) / batch, rel=0.05)
+    assert sum(b.share for b in items) == pytest.approx(1.0)
+    # a full closed loop: the engine's time is all of it, but for the model's own error
+    assert of(items, "unknown") < 0.1
 
 
 @pytest.mark.parametrize("metric", ["e2e", "ttft", "itl", "tpot", "throughput", "error_rate"])
@@ -155,4 +228,4 @@ def test_ceilings_are_amdahls_with_a_part_taking_no_time(facts):
 
 def test_every_component_is_known_to_the_model():
     assert {c for _, c in COMPONENTS.values() if c} <= set(CLASSES)
-    assert {p.component for p in PARAMS.values()} <= set(COMPONENTS)
+    assert {c for p in PARAMS.values() for c in p.components} <= set(COMPONENTS)
