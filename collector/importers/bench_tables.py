@@ -16,6 +16,7 @@ from .json_lines import csv_rows, number
 from .llama_bench import Table, is_llama, read_llama
 
 MAX_POINTS = 10_000
+MAX_COLUMNS = 500
 _RULE = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*")
 
 
@@ -36,7 +37,7 @@ def _telling(signal: str) -> bool:
 
 def _is_csv(sample: Sample) -> float:
     first = sample.text.partition("\n")[0]
-    if first.count(",") < 1 or first.lstrip().startswith(("{", "[", "<", "|")):
+    if not 1 <= first.count(",") < MAX_COLUMNS or first.lstrip().startswith(("{", "[", "<", "|")):
         return 0.0
     try:
         header = next(csv.reader([first]))

@@ -12,7 +12,7 @@ from .fact_sheet import FactSheet, latency_signal
 from .importer import Importer, Sample, Sink, Source
 from .json_lines import number
 
-_TITLE = re.compile(r"=+ Serving Benchmark Result =+")
+_TITLE = "= Serving Benchmark Result ="
 _END = re.compile(r"={40,}\s*$")
 _LINE = re.compile(r"\s*(?P<name>[^:]+?)(?: \((?P<unit>[^)]*)\))?:\s+(?P<value>\S+)\s*$")
 _STAT = re.compile(r"(Mean|Median|P50|P95|P99) (TTFT|TPOT|ITL|E2EL|E2E Latency)")
@@ -50,7 +50,7 @@ _SUMMARY: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
 
 
 def _is_block(sample: Sample) -> float:
-    return 0.85 if _TITLE.search(sample.text) else 0.0
+    return 0.85 if _TITLE in sample.text else 0.0
 
 
 def _read_blocks(source: Source, sink: Sink) -> None:
@@ -76,7 +76,7 @@ def _read_blocks(source: Source, sink: Sink) -> None:
 def _blocks(source: Source, sink: Sink) -> Iterator[dict[str, Any]]:
     told: dict[str, Any] | None = None
     for line in source.lines():
-        if _TITLE.search(line):
+        if _TITLE in line:
             told = {}
         elif told is not None and _END.match(line):
             yield _exact(told)

@@ -135,7 +135,7 @@ class _Reading:
 
 
 def _recognise_pasted(sample: Sample) -> float:
-    if not re.search(r"^\s*```", sample.text, re.MULTILINE):
+    if not re.search(r"^[ \t]*```", sample.text, re.MULTILINE):
         return 0.0
     return 0.6 if any(block for block in _blocks(iter(sample.text.splitlines()))) else 0.0
 

@@ -41,7 +41,7 @@ def _is_rules(sample: Sample) -> float:
     """A document about metrics, with queries and no values."""
     text = sample.text
     said = re.search(r"DCGM_FI_|vllm:|sglang:|trtllm[:_]", text)
-    return 0.5 if said and re.search(r"^\s*```", text, re.MULTILINE) else 0.0
+    return 0.5 if said and re.search(r"^[ \t]*```", text, re.MULTILINE) else 0.0
 
 
 def _nothing(source: Source, sink: Sink) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from imported import T0, imported
@@ -262,3 +263,20 @@ def test_arrivals_are_a_load_and_no_measurement() -> None:
 def test_what_is_no_result_says_what_it_is(text: str, why: str) -> None:
     with pytest.raises(WhyboundError, match=why):
         imported(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=" * 65_000,
+        "\n" * 65_000,
+        "| " * 32_000 + "\n|" + "-|" * 32_000,
+        "a," * 32_000,
+        "# " + " " * 60_000 + "x",
+    ],
+)
+def test_no_text_takes_long_to_tell(text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(WhyboundError):
+        imported(text)
+    assert time.process_time() - began < 2
