@@ -16,8 +16,6 @@ import msgspec
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from .verdict import Label
 
 SURE = 0.98
@@ -53,37 +51,30 @@ def calibration() -> Calibration:
     return msgspec.convert(yaml.safe_load(text), Calibration)
 
 
-def features(
-    label: Label, supporting: int, opposing: int, facts: Mapping[str, float]
-) -> dict[str, float]:
+def features(label: Label, supporting: int, opposing: int) -> dict[str, float]:
     """What the confidence is computed from.
 
     Args:
         label: of the target.
         supporting: rules that fire for its class.
         opposing: rules that fire for others.
-        facts: signals by name.
     """
     share = min(SURE, max(1 - SURE, label.share))
     return {
         "share": math.log(share / (1.0 - share)),
         "ambiguous": float(label.ambiguous),
         "opposed": float(opposing > supporting),
-        "no_client": float("client_e2e_mean_s" not in facts),
     }
 
 
-def confidence(
-    label: Label, supporting: int, opposing: int, facts: Mapping[str, float]
-) -> Confidence:
+def confidence(label: Label, supporting: int, opposing: int) -> Confidence:
     """How likely the label's class is right; 0 for an abstention."""
     learnt = calibration()
     if label.reason in ("split", "no load was measured"):
         return Confidence(0.0, "no confidence in an abstention")
     weights = learnt.confidence
     score = weights["intercept"] + sum(
-        weights[name] * value
-        for name, value in features(label, supporting, opposing, facts).items()
+        weights[name] * value for name, value in features(label, supporting, opposing).items()
     )
     value = 1.0 / (1.0 + math.exp(-score))
     return Confidence(round(value, 2), f"confidence calibrated on {learnt.calibrated_on}")

@@ -28,6 +28,7 @@ from ..rules.model import (
 from .achieved import floor_rows
 from .advice import rank_levers
 from .budget import ceilings, time_budget
+from .by_rules import by_rules
 from .confidence import confidence
 from .counterfactual import Question, tied
 from .coverage import level_one, missing_lines
@@ -162,7 +163,7 @@ def analyse(
     fitted = fit(con, _numbers(found), texts, _settings(con), mode)
     model = None
     if fitted is not None:
-        model = what_if(fitted, _numbers(found))
+        model = what_if(fitted, fitted.facts)
         found = with_derived(found, derived_signals(fitted, by_name))
     facts = _numbers(found)
     signals = Signals(found)
@@ -297,12 +298,11 @@ def _verdict(
 ) -> tuple[Verdict, Label]:
     """The verdict of the target's metric, with those of the other metrics and of each phase beside it."""
     if model is None:
-        label = Label(None, None, None, {}, reason="no load was measured")
-        return Verdict(class_=None, abstained=True, method="none"), label
+        return by_rules(findings, withheld=any(p.effect == "invalid" for p in prechecks))
     label = label_run(question(spec.metric, spec.statistic), model)
     fired = [f for f in findings if f.state == "fires" and f.class_ is not None]
     agree = sum(f.class_ == label.class_ for f in fired)
-    sure = confidence(label, agree, len(fired) - agree, facts)
+    sure = confidence(label, agree, len(fired) - agree)
     withheld = any(p.effect == "invalid" for p in prechecks)
     others = {m: label_run(question(m, "mean"), model) for m in METRICS}
     phases = {p: label_run(Question(p), model) for p in PHASES}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .complete import complete
 from .evidence import Observation, log_likelihood, observations, predict
 from .posterior import sample
 from .priors import priors, step_of
@@ -47,6 +48,7 @@ class Fit:
         seen: the observations. errors: |ln(predicted / observed)| of each, over the hypotheses' median.
         work: what was known of model and device.
         missing: names of what the model had to do without.
+        facts: signals by name, with what follows from them (`complete`).
     """
 
     load: Load
@@ -59,6 +61,7 @@ class Fit:
     errors: tuple[float, ...]
     work: Work
     missing: tuple[str, ...]
+    facts: Mapping[str, float]
 
     @property
     def error(self) -> float:
@@ -91,7 +94,8 @@ def fit(
         settings: the engine's settings as they hold.
         mode: `open` or `closed`; None counts as open.
     """
-    facts = offered(facts)
+    completed = complete(offered(facts))
+    facts = completed.facts
     step = facts.get("server_itl_mean_s", facts.get("client_itl_mean_s"))
     if step is None or "output_mean_tokens" not in facts or "offered_rate_per_s" not in facts:
         return None
@@ -136,7 +140,11 @@ def fit(
     return Fit(
         load=load, engine=engine, n=HYPOTHESES, decode=decode, prefill=prefill, peaks=points,
         seen=tuple(seen), errors=tuple(errors), work=work,
-        missing=(*missing, *work.missing, *not_separated(decode)),
+        missing=(
+            *(f"{name}, taken for {facts[name]:g}," for name in completed.assumed),
+            *missing, *work.missing, *not_separated(decode),
+        ),
+        facts=facts,
     )  # fmt: skip
 
 

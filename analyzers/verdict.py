@@ -79,6 +79,7 @@ class Label:
     Attributes:
         share: of the hypotheses that say so, 0..1. shares: of every class, `none` for no action.
         axis: the binding resource's axis. candidates: what remains when the verdict abstains.
+        says: the sentence of the rule behind a verdict that rests on rules alone.
     """
 
     class_: Class | None
@@ -93,6 +94,7 @@ class Label:
     shares: dict[str, float] = field(default_factory=dict)
     axis: str | None = None
     reason: str = ""
+    says: str = ""
 
 
 @dataclass(frozen=True)

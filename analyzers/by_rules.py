@@ -1,0 +1,44 @@
+"""A verdict from rules alone, where no load with token timing was given for the model to be fitted to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, cast
+
+from ..rules.model import Verdict
+from .verdict import Label
+
+if TYPE_CHECKING:
+    from ..rules.model import Class, Finding
+
+AGREED = 0.6
+"""Confidence where all rules that fire speak for one class: thresholds alone are right in about two of three."""
+
+
+def by_rules(findings: list[Finding], *, withheld: bool) -> tuple[Verdict, Label]:
+    """The class that every firing rule speaks for; an abstention between several, or for want of any."""
+    fired = [f for f in findings if f.state == "fires" and f.class_ is not None]
+    votes = Counter(f.class_ for f in fired)
+    reason = "no load with token timing was measured"
+    if not votes:
+        return Verdict(
+            class_=None, abstained=not withheld, withheld=withheld, method="none"
+        ), Label(None, None, None, {}, reason=reason)
+    ranked = [str(c) for c, _ in votes.most_common()]
+    alone = len(ranked) == 1
+    class_ = cast("Class", ranked[0]) if alone and not withheld else None
+    first = next(f for f in fired if f.class_ == ranked[0])
+    verdict = Verdict(
+        class_=class_,
+        sub_cause=first.sub_cause if class_ else None,
+        confidence=AGREED if class_ else 0.0,
+        abstained=not alone and not withheld,
+        withheld=withheld,
+        candidates=[] if alone else ranked,
+        method="rules alone, no gain vector; confidence not calibrated",
+        says="",
+    )
+    return verdict, Label(
+        class_, first.sub_cause if class_ else None, None, {}, candidates=tuple(verdict.candidates),
+        reason="rules", says=first.says,
+    )  # fmt: skip
