@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from .argv import redact_text
 from .log_arguments import pairs, setting
 from .log_events import EventMerger
+from .log_gates import GateFinder
 from .log_header import Clock, Header, one_line, plain, split_header
 from .log_patterns import (
     TRACEBACK,
@@ -55,6 +56,7 @@ class LineReader:
     Attributes:
         wanted: the patterns.
         replica: engine instance that rows name.
+        finder: finds the lines that may be of interest.
         events: holds events until their second is over.
         counts: `foreign_lines` and `clock_mismatches`, see `LogReader`.
     """
@@ -64,6 +66,7 @@ class LineReader:
     ) -> None:
         """Prepare; the arguments are those of `LogReader`."""
         self.wanted = wanted
+        self.finder = GateFinder(wanted.gates)
         self.node, self.replica = node, replica
         self.counts: Counter[str] = Counter()
         self.events = EventMerger()
@@ -228,7 +231,8 @@ class LineReader:
             if number is not None:
                 whole = take.scale == 1.0 and number.is_integer()
                 row[take.column] = int(number) if whole else number * take.scale
-        prefill, decode = row.get("prefill_requests_count"), row.get("decode_requests_count")
+        prefill = row.get("prefill_requests_count")
+        decode = row.get("decode_requests_count") or row.get("decode_tokens")
         if not prefill and not decode:
             return
         row["kind"] = "mixed" if prefill and decode else "prefill" if prefill else "decode"
@@ -269,6 +273,9 @@ class LineReader:
             near_ns = t_ns if t_ns is not None else self._near_ns
             near_ns = near_ns if near_ns is not None else self._last_ns
             stamped = self._clock.resolve(header.stamp, near_ns)
+        elif header.since_start_ns is not None and t_ns is None and self._near_ns is not None:
+            # when it began nobody tells: times apart are right, and all are late by its length
+            stamped = self._near_ns + header.since_start_ns
         if stamped is not None and t_ns is not None and abs(stamped - t_ns) > MAX_SKEW_NS:
             self.counts["clock_mismatches"] += 1
             stamped = None
