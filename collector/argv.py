@@ -72,6 +72,21 @@ _SHORT = {
 }
 """One-dash names, by engine, as the long names they stand for."""
 
+_LONG = {
+    "sglang": {
+        "tp": "tp_size",
+        "pp": "pp_size",
+        "dp": "dp_size",
+        "ep": "ep_size",
+        "tensor_parallel_size": "tp_size",
+        "pipeline_parallel_size": "pp_size",
+        "data_parallel_size": "dp_size",
+        "expert_parallel_size": "ep_size",
+        "model": "model_path",
+    },
+}
+"""Further long names, by engine, as those that its log and its metrics use."""
+
 _SWITCH = re.compile(r"(no|enable|disable|enforce|trust|skip|use|allow)_|(metrics|slots|mlock)$")
 """Flags without a value: the word after them is a positional one, unless it says true or false."""
 
@@ -152,7 +167,7 @@ def requested_settings(cmd: Sequence[str]) -> dict[str, str]:
     `model`.
     """
     engine, arguments = _engine_and_arguments(cmd)
-    short = _SHORT.get(engine, {})
+    short, long = _SHORT.get(engine, {}), _LONG.get(engine, {})
     settings: dict[str, str] = {}
     positional: list[str] = []
     for name, values, rest in _flags(arguments):
@@ -163,6 +178,7 @@ def requested_settings(cmd: Sequence[str]) -> dict[str, str]:
         head, dot, tail = key.partition(".")
         if not name.startswith("--"):
             key = short.get(head, head) + dot + tail
+        key = long.get(key, key)
         if not values and key.startswith("no_"):
             settings[key[3:]] = "false"
         elif values and _SECRET.fullmatch(key):

@@ -98,7 +98,7 @@ def test_host() -> None:
         ("taskset --cpu-list 3 llama-server -c 4096 -np 4 --metrics --no-mmap", {
             "ctx_size": "4096", "parallel": "4", "metrics": "true", "mmap": "false",
         }),
-        ("python -m sglang.launch_server --model-path m --tp 2", {"model_path": "m", "tp": "2"}),
+        ("python -m sglang.launch_server --model-path m --tp 2", {"model_path": "m", "tp_size": "2"}),
         ("my-server --a-b c", {"a_b": "c"}),
         ("vllm serve", {}),
         ("", {}),
