@@ -1,4 +1,4 @@
-"""`profile diagnose`, `report` and `sql`: read a run."""
+"""`profile diagnose`, `report` and `sql`: read a run, or what can be made one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError, WhyboundError
+from .importing import FACTS, FACTS_FILE, KIND, is_run, temporary_run
 from .options import FORMATS, GUARDS, HELP, TARGET, rendered, save
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
@@ -23,9 +24,12 @@ SELECT * FROM (
 
 
 @click.command("diagnose", context_settings=HELP)
-@_RUN
+@click.argument("paths", metavar="[RUN|FILE]...", nargs=-1, type=click.Path(path_type=Path))
 @TARGET
 @GUARDS
+@FACTS
+@FACTS_FILE
+@KIND
 @click.option(
     "--format", "form", type=FORMATS, default="text", show_default=True, help="How to show it."
 )
@@ -37,16 +41,44 @@ SELECT * FROM (
     help="Write diagnosis.json and report.html into the run.",
 )
 def diagnose_command(
-    run: Path, target: str | None, guards: tuple[str, ...], form: str, as_json: bool, keep: bool
+    paths: tuple[Path, ...],
+    target: str | None,
+    guards: tuple[str, ...],
+    facts: tuple[str, ...],
+    facts_files: tuple[Path, ...],
+    kind: str | None,
+    form: str,
+    as_json: bool,
+    keep: bool,
 ) -> None:
-    """The verdict and the ranked levers of a run, for its own target and guards or for others."""
+    """The verdict and the ranked levers of a run, for its own target and guards or for others.
+
+    Loose files need no import first: they become a run that is gone afterwards. So do facts alone, and files or
+    facts beside a run, which itself stays as it is.
+
+    \b
+    profile diagnose RUN
+    profile diagnose server.log bench.json
+    profile diagnose --fact gpu_sm_ratio=0.6..0.75 --fact 'gpu_dram_ratio=not high'
+    """  # noqa: D301
     from ..analyzers.diagnose import diagnose
 
-    diagnosis = diagnose(run, target, guards)
-    if keep and target is None and not guards:
-        for problem in save(diagnosis, run):
-            click.echo(f"profile: {problem}", err=True)
-    click.echo(rendered(diagnosis, "json" if as_json else form))
+    shape = "json" if as_json else form
+    if (
+        len(paths) == 1
+        and not (facts or facts_files or kind)
+        and (is_run(paths[0]) or not paths[0].exists())
+    ):
+        diagnosis = diagnose(paths[0], target, guards)
+        if keep and target is None and not guards:
+            for problem in save(diagnosis, paths[0]):
+                click.echo(f"profile: {problem}", err=True)
+        click.echo(rendered(diagnosis, shape))
+        return
+    with temporary_run((*paths, *facts_files), facts, kind) as (run, name):
+        diagnosis = diagnose(run, target, guards)
+        diagnosis.run["path"] = name
+        click.echo(rendered(diagnosis, shape))
 
 
 @click.command("report", context_settings=HELP)
