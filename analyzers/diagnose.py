@@ -37,7 +37,8 @@ from .derived import derived_signals
 from .fit import fit, load_mode
 from .given import SOURCE, disagreements, with_derived
 from .goal import measured_target
-from .narrate import exhibits, next_measurement, sentence
+from .narrate import exhibits, sentence
+from .next_step import next_measurement
 from .signals import read_signals
 from .tail import tail_phases
 from .target import TargetSpec, default_target, parse_guard, parse_target
@@ -108,7 +109,7 @@ def diagnose_open(
         ceilings=ceilings(a.budget),
         findings=a.findings,
         levers=levers,
-        next_measurement=next_measurement(a.verdict, a.prechecks, run.manifest, missing),
+        next_measurement=next_measurement(a.verdict, a.prechecks, run.manifest, a.facts, missing),
         exhibits=exhibits(con, a.budget, a.by_name)
         | tail_phases(con, a.spec)
         | {"floors": (floor_rows(fitted) if fitted else []) or None},

@@ -113,7 +113,7 @@ def fit(
     work = work_of(settings, load.input_tokens, context_tokens(load))
     shell = _shell(facts, load)
     batch = max(0.05, facts.get("running_mean_count", 1.0))
-    rate = facts.get("completed_rate_per_s", load.rate)
+    rate = float(facts.get("completed_rate_per_s") or load.rate)
     seen = observations(con, facts, load, batch)
     fastest = min((o.value for o in seen if o.kind in ("step", "elapsed", "itl")), default=step)
 
@@ -128,7 +128,13 @@ def fit(
     points = {name: v[kept] for name, v in points.items()}
     engine = engine_of(points)
     errors = [
-        abs(float(np.median(np.log(predict(o, engine, load, points, rate) / o.value))))
+        abs(
+            float(
+                np.median(
+                    np.log(np.maximum(predict(o, engine, load, points, rate), 1e-12) / o.value)
+                )
+            )
+        )
         for o in seen
     ]
     decode, prefill = phase_shares(engine, load, batch)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import shlex
 from typing import TYPE_CHECKING, Any
 
-from ..rules.model import BudgetItem, NextMeasurement, PrecheckResult, Signal, Target, Verdict
+from ..rules.model import BudgetItem, PrecheckResult, Signal, Target, Verdict
 from .verdict import NOTHING
 
 if TYPE_CHECKING:
@@ -156,61 +155,6 @@ def _scheduling(label: Label, facts: Mapping[str, float]) -> str:
 
 def _either(names: list[str]) -> str:
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
-
-
-def next_measurement(
-    verdict: Verdict,
-    prechecks: list[PrecheckResult],
-    manifest: Mapping[str, Any],
-    missing: list[str],
-) -> NextMeasurement | None:
-    """The one observation that would settle what is open; None when nothing is."""
-    broken = [p for p in prechecks if p.effect == "invalid"]
-    if broken:
-        return NextMeasurement(
-            command=_again(manifest), decides=[], because=broken[0].remedy or "repeat it soundly"
-        )
-    if not verdict.abstained:
-        return None
-    if not verdict.candidates:
-        return NextMeasurement(
-            command=_with_load(manifest),
-            decides=[],
-            because="no load was measured: offer one, or attach longer",
-        )
-    if manifest.get("gpu_count"):
-        return NextMeasurement(
-            command="dcgmi dmon -e 1002,1004,1005 -d 1000 -c 30",
-            decides=verdict.candidates,
-            because="DRAM active high: memory; tensor active high: compute; both low with gaps: launch,"
-            " without gaps: latency",
-        )
-    return NextMeasurement(
-        command=_sweep(manifest),
-        decides=verdict.candidates,
-        because="a step that does not grow with the batch reads weights (memory) or waits for the host"
-        " (launch); one that grows in proportion is compute",
-    )
-
-
-def _attach(manifest: Mapping[str, Any], load: str, more: str) -> str:
-    """A line to paste; what comes from the run is quoted for the shell."""
-    url = shlex.quote(str(manifest.get("url") or "URL"))
-    return f"profile attach --url {url} --load {load} {more}"
-
-
-def _again(manifest: Mapping[str, Any]) -> str:
-    load = shlex.quote(str(manifest.get("load_text") or "closed:concurrency=1,d=30s"))
-    return _attach(manifest, load, "-o RUN2")
-
-
-def _with_load(manifest: Mapping[str, Any]) -> str:
-    return _attach(manifest, "poisson:rate=1", "-d 60s -o RUN2")
-
-
-def _sweep(manifest: Mapping[str, Any]) -> str:
-    each = _attach(manifest, "closed:concurrency=$n", "-d 30s -o sweep-$n")
-    return f"for n in 1 4 16; do {each}; done"
 
 
 def exhibits(

@@ -104,7 +104,7 @@ def look(job: tuple[str, str]) -> dict[str, Any]:
     con.close()
     return {
         "id": name,
-        "features": learnt.features(a.label, agree, len(fired) - agree, a.facts),
+        "features": learnt.features(a.label, agree, len(fired) - agree),
         "right": None if silent else right,
         "distances": distances[:3],
     }
