@@ -111,6 +111,11 @@ def is_run(path: Path) -> bool:
     return path.is_dir() and ((path / "manifest.json").is_file() or (path / "wal").is_dir())
 
 
+def is_empty(path: Path) -> bool:
+    """Is there nothing that could be imported: no such path, or a folder without anything in it?"""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
 @contextmanager
 def temporary_run(
     paths: Sequence[Path], facts: Sequence[str], kind: str | None
@@ -132,7 +137,7 @@ def temporary_run(
         raise UsageError("more than one run; diagnose them one by one")
     rows = _facts(facts, "")
     if not files and not rows:
-        raise UsageError("nothing to diagnose; name a run, files, or --fact NAME=VALUE")
+        raise UsageError("nothing to diagnose; name a RUN, files, or --fact NAME=VALUE")
     with tempfile.TemporaryDirectory(prefix="whybound-") as folder:
         run = Path(folder) / "run"
         if runs:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError, WhyboundError
-from .importing import FACTS, FACTS_FILE, KIND, is_run, temporary_run
+from .importing import FACTS, FACTS_FILE, KIND, is_empty, is_run, temporary_run
 from .options import FORMATS, GUARDS, HELP, TARGET, rendered, save
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
@@ -67,7 +67,7 @@ def diagnose_command(
     if (
         len(paths) == 1
         and not (facts or facts_files or kind)
-        and (is_run(paths[0]) or not paths[0].exists())
+        and (is_run(paths[0]) or is_empty(paths[0]))
     ):
         diagnosis = diagnose(paths[0], target, guards)
         if keep and target is None and not guards:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,13 @@ def test_facts_alone_give_a_verdict_or_an_abstention_with_its_next_measurement(c
     assert (code, err) == (0, "")
     assert "facts by hand" in out
     assert "Next measurement" in out
+
+
+def test_facts_alone_take_less_than_a_second_of_processor_time_after_start_up(capsys):
+    profile(capsys, "diagnose", "--fact", "gpu_sm_ratio=0.6..0.75")
+    began = time.process_time()
+    profile(capsys, "diagnose", "--fact", "gpu_sm_ratio=0.6..0.75")
+    assert time.process_time() - began < 1.0
 
 
 def test_facts_beside_a_run_leave_it_as_it_is(capsys, tmp_path, log):

@@ -82,8 +82,7 @@ def import_files(
         UsageError: no such kind, or `when` is neither.
         WhyboundError: the run cannot be made or written.
     """
-    known = importers()
-    forced = by_kind(kind, known) if kind else None
+    forced = by_kind(kind, importers()) if kind else None
     if when is not None and when not in WHEN:
         raise UsageError(f"when is {when!r}; it is before or after a change")
     if not add:
