@@ -1,0 +1,52 @@
+"""Public reports of slow servers, diagnosed from what their authors had: each loads and is answered in time.
+
+WHYBOUND_CASES (or WHYBOUND_CORPUS, beside which they lie) names the folder; nothing of it is kept here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from case_files import cases_folder, evidence_of, read_cases
+from case_runs import judged
+from case_scores import Scored, table_text
+
+FOLDER = cases_folder()
+CASES = read_cases(FOLDER) if FOLDER else []
+IN_S = 10.0
+
+pytestmark = pytest.mark.skipif(
+    not CASES, reason="neither WHYBOUND_CASES nor WHYBOUND_CORPUS leads to a folder of cases"
+)
+
+
+@pytest.fixture(scope="module")
+def results() -> list[Scored]:
+    return []
+
+
+@pytest.mark.parametrize("case", CASES, ids=[c["id"] for c in CASES])
+def test_diagnosed_in_time(case: dict[str, Any], results: list[Scored]) -> None:
+    result = judged(case)
+    results.append(result)
+    assert result.seconds < IN_S
+    assert 0 <= result.confidence <= 1
+    assert result.mapped > 0
+    assert not [k for k, why in result.unmapped.items() if why == "a file not read"]
+
+
+def test_scores_are_shown(results: list[Scored]) -> None:
+    if len(results) < len(CASES):
+        pytest.skip("not all cases were judged")
+    print(table_text(results))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[c["id"] for c in CASES])
+def test_what_the_gain_became_is_not_fed(case: dict[str, Any]) -> None:
+    after = (case.get("gain") or {}).get("after")
+    if not isinstance(after, int | float) or after == (case["gain"]).get("before") or after < 20:
+        pytest.skip("no figure after the cure that could be told from others")
+    found = evidence_of(case)
+    fed = " ".join([*map(str, found.facts.values()), *found.log]).split()
+    assert f"{after:g}" not in fed

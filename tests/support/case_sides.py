@@ -1,0 +1,189 @@
+"""Which of a report's figures are those of the slow side: the tree of its evidence, cut to the before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from case_keys import number, table, tokens
+
+_LEVEL = re.compile(r"c?(\d+(?:\.\d+)?)(k?)(?:_tokens|_threads?|b|kb|gib)?$", re.IGNORECASE)
+NO_EVIDENCE = ("log_lines_rebuilt", "log_fields_not_reported")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One figure: where it stands, what it is, and how sure it is that it belongs to the slow side."""
+
+    path: tuple[str, ...]
+    value: Any
+    rank: int = 0
+
+
+@dataclass
+class Sides:
+    """The leaves of the slow side, those of the other, and the point of a sweep that was chosen."""
+
+    before: list[Leaf] = field(default_factory=list)
+    other: list[Leaf] = field(default_factory=list)
+    levels: list[float] = field(default_factory=list)
+
+
+def sides(case: Mapping[str, Any]) -> Sides:
+    """Tell a case's figures apart.
+
+    What bears a word of the healthy side is none of it. Where the report states what was gained, the variant
+    that holds the figure before is the slow one, and the one that holds the figure after is not. Of pairs
+    without a word, the first is before; of `A_vs_B`, the one that is the engine's; of an A/B pair whose sides
+    nothing names, the worse one is left to who reads it. Of a sweep, the point of the stated gain counts, else
+    the highest.
+    """
+    leaves = list(_leaves(case.get("evidence") or {}))
+    gain = case.get("gain") or {}
+    before, after = number(gain.get("before")), number(gain.get("after"))
+    held = next((leaf for leaf in leaves if _holds(leaf.value, before)), None)
+    freed = next((leaf for leaf in leaves if _holds(leaf.value, after)), None)
+    slow, fast = _differ(held.path, freed.path) if held and freed else ((), ())
+    words = table()
+    found = Sides()
+    chosen = _chosen_levels(leaves, held, slow)
+    for leaf in leaves:
+        parts = tokens(leaf.path)
+        is_slow = bool(slow) and _has(parts, slow)
+        wrong_level = any(
+            parent in chosen and name != chosen[parent]
+            for parent, name in _levels_of(leaf.path, chosen)
+        )
+        if not (leaf is held or is_slow) and (
+            (fast and _has(parts, fast))
+            or (set(parts) & set(words["after"]) and "before" not in parts)
+        ):
+            found.other.append(leaf)
+            continue
+        if wrong_level:
+            continue
+        rank = (0 if leaf is held else 1) + (0 if is_slow else 2)
+        rank += 0 if set(parts) & set(words["before"]) else 1
+        rank += 0 if any(_levels_of(leaf.path, chosen)) else 1
+        value = _side_of_pair(leaf, case, before, after)
+        found.before.append(Leaf(leaf.path, value, rank))
+    alone = any("single" in tokens(leaf.path) for leaf in found.before)
+    found.levels = [1.0] * alone + [
+        x for name in chosen.values() if (x := _level(name)) is not None
+    ]
+    return found
+
+
+def _leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if str(key) not in NO_EVIDENCE:
+                yield from _leaves(value, (*path, str(key)))
+    elif isinstance(node, list) and any(isinstance(x, Mapping) for x in node):
+        for value in node:
+            yield from _leaves(value, path)
+    elif node is not None:
+        yield Leaf(path, node)
+
+
+def _holds(value: Any, wanted: float | None) -> bool:
+    """Is it this figure, or a pair with it in, or a range around it?"""
+    if wanted is None:
+        return False
+    if isinstance(value, list):
+        plain = [v for v in map(number, value) if v is not None]
+        return wanted in plain or (len(plain) == 2 and abs(sum(plain) / 2 - wanted) < 1e-9)
+    return number(value) == wanted
+
+
+def _differ(
+    one: tuple[str, ...], other: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The words by which two paths first differ, without those that they share at both ends."""
+    for a, b in zip(one, other, strict=False):
+        if a == b:
+            continue
+        x, y = tokens([a]), tokens([b])
+        while x and y and x[0] == y[0]:
+            x, y = x[1:], y[1:]
+        while x and y and x[-1] == y[-1]:
+            x, y = x[:-1], y[:-1]
+        return tuple(x), tuple(y)
+    return (), ()
+
+
+def _has(parts: list[str], run: tuple[str, ...]) -> bool:
+    return any(tuple(parts[i : i + len(run)]) == run for i in range(len(parts) - len(run) + 1))
+
+
+def _level(name: str) -> float | None:
+    """The number of a sweep's point: `32`, `c64`, `8K`."""
+    found = _LEVEL.match(name)
+    return float(found[1]) * (1000 if found[2] else 1) if found else None
+
+
+def _chosen_levels(
+    leaves: list[Leaf], held: Leaf | None, slow: tuple[str, ...]
+) -> dict[tuple[str, ...], str]:
+    """Of each mapping whose keys are all points of a sweep, the key that counts."""
+    children: dict[tuple[str, ...], list[str]] = {}
+    for leaf in leaves:
+        for i, name in enumerate(leaf.path):
+            seen = children.setdefault(leaf.path[:i], [])
+            if name not in seen:
+                seen.append(name)
+    chosen = {}
+    for parent, names in children.items():
+        if len(names) < 2 or any(_level(n) is None for n in names):
+            continue
+        at = len(parent)
+        own = held.path[at] if held and held.path[:at] == parent and len(held.path) > at else None
+        if own is None and held:  # the same sweep under another figure
+            own = next((p for p in held.path if p in names), None)
+        if own is None and slow:
+            own = next((n for n in names if _has(tokens([n]), slow)), None)
+        chosen[parent] = own or max(names, key=lambda n: _level(n) or 0.0)
+    return chosen
+
+
+def _levels_of(
+    path: tuple[str, ...], chosen: Mapping[tuple[str, ...], str]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    for i, name in enumerate(path):
+        if path[:i] in chosen:
+            yield path[:i], name
+
+
+def _side_of_pair(
+    leaf: Leaf, case: Mapping[str, Any], before: float | None, after: float | None
+) -> Any:
+    """Of a pair of two sides the slow one's figure; a range stays a range."""
+    value = leaf.value
+    if not (isinstance(value, list) and len(value) == 2):
+        return value
+    written = ".".join(leaf.path).lower()
+    if "before_after" in written:
+        return value[0]
+    if found := re.search(r"(\w+?)_vs_(\w+)", written.split(".")[-1]) or re.search(
+        r"(\w+)_vs_(\w+)", written
+    ):
+        engine = str((case.get("engine") or {}).get("name", "")).lower()
+        second = [t for t in tokens([found[2]]) if t in tokens([engine])]
+        first = [t for t in tokens([found[1]]) if t in tokens([engine])]
+        return value[1] if second and not first else value[0]
+    named = set(tokens(leaf.path)) & {*table()["before"], "before"}
+    if "ab_pair" not in (case.get("evidence_kinds") or []) or named:
+        return value
+    pairs = [x for x in _leaves(case.get("evidence") or {}) if isinstance(x.value, list)]
+    for index in (0, 1):
+        whole = any(
+            len(x.value) == 2
+            and _holds(x.value[index], before)
+            and _holds(x.value[1 - index], after)
+            for x in pairs
+        )
+        if whole:
+            return value[index]
+    return {"either": value}
