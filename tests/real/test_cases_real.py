@@ -1,10 +1,13 @@
 """Public reports of slow servers, diagnosed from what their authors had: each loads and is answered in time.
 
+Processor time is what is bounded: a machine that is busy with other things is not at fault.
+
 WHYBOUND_CASES (or WHYBOUND_CORPUS, beside which they lie) names the folder; nothing of it is kept here.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -48,5 +51,5 @@ def test_what_the_gain_became_is_not_fed(case: dict[str, Any]) -> None:
     if not isinstance(after, int | float) or after == (case["gain"]).get("before") or after < 20:
         pytest.skip("no figure after the cure that could be told from others")
     found = evidence_of(case)
-    fed = " ".join([*map(str, found.facts.values()), *found.log]).split()
-    assert f"{after:g}" not in fed
+    fed = " ".join([*map(str, found.facts.values()), *found.log])
+    assert float(after) not in {float(n) for n in re.findall(r"\d+(?:\.\d+)?", fed)}

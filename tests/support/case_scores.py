@@ -55,6 +55,9 @@ class Scored:
         top2: right, or the class is among the first two that the verdict names.
         second: the verdict names the label's second class.
         confident_wrong: another class, with a confidence of at least 0.7.
+        mapped: facts, settings and lines of a log that were fed.
+        unmapped: key → why it was not.
+        seconds: of processor time to import and diagnose.
     """
 
     id: str
@@ -138,7 +141,7 @@ def totals(results: Sequence[Scored]) -> dict[str, Any]:
     return {
         "parts": {name: _part(rows) for name, rows in parts.items() if rows},
         "confusion": [[a, b, n] for (a, b), n in sorted(confusion.items())],
-        "unmapped": Counter(why for r in results for why in r.unmapped.values()).most_common(),
+        "unmapped": Counter(why for r in results for why in set(r.unmapped.values())).most_common(),
     }
 
 
@@ -185,8 +188,8 @@ def table_text(results: Sequence[Scored]) -> str:
             f"{_pct(p['confident_wrong_of_tricky'])} of {p['tricky']} tricky ones"
         )
     lines.append("\n" + _matrix(whole["confusion"]))
-    lines.append("\nevidence that was not used, by kind:")
-    lines += [f"{n:>5} {why}" for why, n in whole["unmapped"] if n > 1]
+    lines.append("\nevidence that was not used: cases that hold some of a kind")
+    lines += [f"{n:>5} {why}" for why, n in whole["unmapped"]]
     return "\n".join(lines)
 
 
