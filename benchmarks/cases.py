@@ -15,9 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
-from case_files import cases_folder, read_cases
-from case_runs import judged
-from case_scores import as_json, table_text
+from case_files import cases_folder, read_cases  # type: ignore[import-not-found]
+from case_runs import judged  # type: ignore[import-not-found]
+from case_scores import as_json, table_text  # type: ignore[import-not-found]
 
 
 def main() -> int:
