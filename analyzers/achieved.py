@@ -51,7 +51,8 @@ def floor_rows(fit: Fit) -> list[dict[str, Any]]:
 
 
 def _fractions(fractions: tuple[float, float, float]) -> Range:
-    return Range(*fractions)
+    """As shares of a peak: a measured roof may be passed, but not by more than all of it."""
+    return Range(*(min(f, 1.0) for f in fractions))
 
 
 def _launch(work: Work) -> Range | None:

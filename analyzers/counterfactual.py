@@ -111,8 +111,9 @@ def gains(ask: Question, solved: Solved, facts: Mapping[str, float]) -> dict[str
     for name in solved.worlds:
         if name:
             new = metric_of(ask, name, solved, facts)
-            ratio = new / old if ask.metric == "throughput" else old / new
-            found[name] = np.where((old > 0) & (new > 0), ratio, 1.0)
+            better, worse = (new, old) if ask.metric == "throughput" else (old, new)
+            known = (old > 0) & (new > 0)
+            found[name] = np.where(known, better / np.where(known, worse, 1.0), 1.0)
     return found
 
 

@@ -161,7 +161,7 @@ def analyse(
     mode = load_mode(_numbers(found), texts.get("load_mode"))
     text, guards = _asked(run, target, guards)
     spec = parse_target(text) if text else default_target(mode)
-    fitted = fit(con, _numbers(found), texts, _settings(con), mode)
+    fitted = fit(con, _numbers(found) | _callers(run), texts, _settings(con), mode)
     model = None
     if fitted is not None:
         model = what_if(fitted, fitted.facts)
@@ -279,6 +279,13 @@ def _query(signal: Signal) -> str:
     if signal.source == SOURCE:
         return f"SELECT * FROM facts WHERE signal = '{signal.name}'"  # noqa: S608
     return f"SELECT {signal.name} FROM {signal.source}" if signal.source != "fit" else ""  # noqa: S608
+
+
+def _callers(run: Run) -> dict[str, float]:
+    """How many callers the load generator of a closed loop was told to be."""
+    spec = run.manifest.get("load_spec")
+    callers = spec.get("concurrency_count") if isinstance(spec, dict) else None
+    return {"callers_count": float(callers)} if isinstance(callers, int | float) and callers else {}
 
 
 def _settings(con: duckdb.DuckDBPyConnection) -> dict[str, str]:

@@ -65,15 +65,15 @@ def observations(
     """All that this run tells; empty when it holds no token timing."""
     context = float(load.input_tokens + load.output_tokens / 2)
     found = _steps(con) or _gaps(con, facts, load, context)
-    step = facts.get("server_itl_mean_s", facts.get("client_itl_mean_s"))
-    if step:
+    step = facts.get("server_itl_mean_s") or facts.get("client_itl_mean_s") or 0.0
+    if step > 0:
         found.append(
             Observation(
                 "itl", step, ITL_DOUBT, batch, context=batch * context, source="server_phases"
             )
         )
-    prefill = facts.get("server_prefill_mean_s")
-    if prefill:
+    prefill = facts.get("server_prefill_mean_s", 0.0)
+    if prefill > 0:
         found.append(Observation("prefill", prefill, PREFILL_DOUBT, batch, source="server_phases"))
     found += _prefill_slope(con, batch, context)
     return found + _counters(facts, batch, context)

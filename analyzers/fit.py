@@ -96,12 +96,14 @@ def fit(
     """
     completed = complete(offered(facts))
     facts = completed.facts
-    step = facts.get("server_itl_mean_s", facts.get("client_itl_mean_s"))
-    if step is None or "output_mean_tokens" not in facts or "offered_rate_per_s" not in facts:
+    # an engine whose histogram holds nothing tells no gap of nothing
+    step = facts.get("server_itl_mean_s") or facts.get("client_itl_mean_s") or 0.0
+    offered_rate = facts.get("offered_rate_per_s", 0.0)
+    if step <= 0 or offered_rate <= 0 or "output_mean_tokens" not in facts:
         return None
     load = Load(
         open_loop=mode != "closed",
-        rate=facts["offered_rate_per_s"],
+        rate=offered_rate,
         concurrency=facts.get("inflight_mean_count", 1.0),
         input_tokens=max(1.0, facts.get("input_mean_tokens", 1.0)),
         output_tokens=max(1.0, facts["output_mean_tokens"]),
@@ -211,6 +213,23 @@ def load_mode(facts: Mapping[str, float], told: str | None) -> str | None:
     return "closed" if dispersion < FIXED else "open"
 
 
+def _callers(facts: Mapping[str, float]) -> tuple[float, float]:
+    """How many callers of a closed loop there are, and the seconds that each pauses, by Little's law.
+
+    The pause counts where the callers are known and clearly more than are inside.
+    """
+    inside = facts.get("inflight_mean_count", 1.0)
+    callers, rate = facts.get("callers_count", inside), facts.get("completed_rate_per_s", 0.0)
+    whole = facts.get("client_e2e_mean_s", facts.get("server_e2e_mean_s"))
+    if callers < PAUSING * inside or rate <= 0 or whole is None:
+        return inside, 0.0
+    return callers, max(0.0, callers / rate - whole)
+
+
+PAUSING = 1.5
+"""Callers over requests inside from which callers are said to pause: the drain of a short run leaves a few out."""
+
+
 def offered(facts: Mapping[str, float]) -> Mapping[str, float]:
     """The facts with the load in them, as a client offered it or, without one, as the engines saw it.
 
@@ -251,14 +270,20 @@ def _shell(facts: Mapping[str, float], load: Load) -> Engine:
     work = float(front_end_work(front, load, served)) if front > 0 else 0.0
     return Engine(
         step=StepCost(),
-        max_num_seqs=facts.get("max_num_seqs_count", UNLIMITED),
-        token_budget=facts.get("token_budget_tokens", UNLIMITED),
+        max_num_seqs=_limit(facts, "max_num_seqs_count"),
+        token_budget=_limit(facts, "token_budget_tokens"),
         kv_tokens=_kv_tokens(facts, load),
         recompute_tokens=recompute,
         path_s=max(0.0, facts.get("network_e2e_s", facts.get("network_ttft_s", 0.0))),
         front_end_s=work,
         computed_ratio=1.0 - min(0.99, max(0.0, facts.get("prefix_hit_ratio", 0.0))),
     )
+
+
+def _limit(facts: Mapping[str, float], name: str) -> float:
+    """A limit of at least one; anything else limits nothing."""
+    value = facts.get(name, UNLIMITED)
+    return min(value, UNLIMITED) if value >= 1 else UNLIMITED
 
 
 def _kv_tokens(facts: Mapping[str, float], load: Load) -> float:
@@ -270,4 +295,4 @@ def _kv_tokens(facts: Mapping[str, float], load: Load) -> float:
     carried = facts.get("running_while_kv_full_count")
     if carried and facts.get("preemptions_count", 0.0) > 0:
         return float(max(1.0, carried) * context_tokens(load))
-    return facts.get("kv_capacity_tokens", UNLIMITED)
+    return _limit(facts, "kv_capacity_tokens")

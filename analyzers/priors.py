@@ -37,7 +37,7 @@ ANY_LINK_S = (3e-4, 5e-3)
 ANY_SPREAD = 0.4
 """Kernels and collectives of a pass of any model, from 16 to 80 layers, and the doubt that adds."""
 
-FLOOR_SPREAD = 0.35
+FLOOR_SPREAD = 0.6
 """The same of what all kernels take at least."""
 
 LINK_SPREAD = 1.0

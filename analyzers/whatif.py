@@ -32,6 +32,7 @@ _TOGETHER = 3  # rounds to find how many prompts share a pass
 class Load:
     """What arrives. `rate` [1/s] counts for an open loop, `concurrency` for a closed one.
 
+    `think_s` is what a caller of a closed loop pauses between an answer and its next request.
     `prompt_percentiles` holds the 0th to the 100th percentile of the prompts [tokens], or nothing.
     """
 
@@ -43,6 +44,7 @@ class Load:
     arrival_spread: Number = 1.0
     service_spread: Number = 0.5
     horizon_s: Number = 60.0
+    think_s: Number = 0.0
     prompt_percentiles: tuple[float, ...] = ()
 
 
@@ -285,7 +287,7 @@ def solve(engine: Engine, load: Load) -> Outcome:
         front = front_end(engine, load, load.rate)
     else:
         front = np.minimum(front_end(engine, load, rate), load.concurrency * engine.front_end_s)
-        outside = engine.path_s + front
+        outside = load.think_s + engine.path_s + front
         wait = np.maximum(0.0, load.concurrency / np.maximum(rate, 1e-12) - outside - spent)
     return Outcome(
         path_s=engine.path_s + np.zeros_like(rate),
@@ -374,7 +376,7 @@ def _closed_rate(engine: Engine, load: Load, top: Number) -> Number:
     for _ in range(_HALVINGS):
         rate = (low + high) / 2
         front = np.minimum(front_end(engine, load, rate), load.concurrency * engine.front_end_s)
-        outside = engine.path_s + front
+        outside = load.think_s + engine.path_s + front
         batch = np.minimum(slots(engine, load), np.maximum(0.0, load.concurrency - rate * outside))
         taken = service(engine, load, batch, rate)
         below = rate * (taken.prefill_s + taken.decode_s) < batch

@@ -164,8 +164,8 @@ def _roofs(settings: Mapping[str, str], dtype: str) -> _Peaks | None:
         number(settings, "roof_read_bytes_per_s"),
         number(settings, f"roof_{dtype}_flops"),
     )
-    if read is None or flops is None:
-        return None
+    if read is None or flops is None or not (1e6 < read < 1e15 and 1e6 < flops < 1e18):
+        return None  # no machine: a slip in a unit is no roof
     return _Peaks((read / DOUBT, read * DOUBT), (flops / read / DOUBT, flops / read * DOUBT))
 
 

@@ -2,26 +2,31 @@
 -- grain: one row
 -- signals: level 0
 CREATE TABLE engine_limits AS
-WITH s AS (
+WITH told AS (
+  -- 0, below it or no number is no limit: -1 is how some engines say so
+  SELECT key, value, try_cast(value AS DOUBLE) AS any_number,
+    CASE WHEN isfinite(try_cast(value AS DOUBLE)) AND try_cast(value AS DOUBLE) > 0 THEN try_cast(value AS DOUBLE) END AS number
+  FROM setting_latest
+), s AS (
   SELECT
-    max(try_cast(value AS DOUBLE)) FILTER (key IN ('max_num_seqs', 'max_running_requests', 'max_batch_size', 'parallel')) AS cap,
-    max(try_cast(value AS DOUBLE)) FILTER (key IN ('max_num_batched_tokens', 'chunked_prefill_size', 'max_num_tokens')) AS budget,
-    max(try_cast(value AS DOUBLE)) FILTER (key IN ('kv_cache_tokens', 'kv_cache_size_tokens')) AS kv_tokens,
-    max(try_cast(value AS DOUBLE)) FILTER (key = 'num_gpu_blocks_override') AS blocks_override,
-    max(try_cast(value AS DOUBLE)) FILTER (key = 'num_gpu_blocks') AS blocks,
-    max(try_cast(value AS DOUBLE)) FILTER (key IN ('block_size', 'page_size')) AS block_size,
+    max(number) FILTER (key IN ('max_num_seqs', 'max_running_requests', 'max_batch_size', 'parallel')) AS cap,
+    max(number) FILTER (key IN ('max_num_batched_tokens', 'chunked_prefill_size', 'max_num_tokens')) AS budget,
+    max(number) FILTER (key IN ('kv_cache_tokens', 'kv_cache_size_tokens')) AS kv_tokens,
+    max(number) FILTER (key = 'num_gpu_blocks_override') AS blocks_override,
+    max(number) FILTER (key = 'num_gpu_blocks') AS blocks,
+    max(number) FILTER (key IN ('block_size', 'page_size')) AS block_size,
     any_value(upper(value)) FILTER (key = 'cudagraph_mode') AS graph_mode,
     bool_or(lower(value) = 'true') FILTER (key IN ('enforce_eager', 'disable_cuda_graph', 'disable_decode_cuda_graph')) AS graphs_off,
     bool_or(lower(value) = 'true') FILTER (key = 'enable_chunked_prefill') AS chunked,
-    max(try_cast(value AS DOUBLE)) FILTER (key = 'chunked_prefill_size') AS chunk,
+    max(any_number) FILTER (key = 'chunked_prefill_size') AS chunk,
     bool_or(lower(value) = 'true') FILTER (key = 'enable_prefix_caching') AS prefix_on,
     bool_or(lower(value) = 'true') FILTER (key = 'disable_radix_cache') AS prefix_off,
     bool_or(lower(value) = 'true') FILTER (key = 'async_scheduling') AS async_on,
     bool_or(lower(value) = 'true') FILTER (key IN ('disable_overlap_schedule', 'disable_overlap_scheduler')) AS async_off,
     bool_or(lower(value) NOT IN ('', 'none', 'null', 'false')) FILTER (key IN ('speculative_config', 'speculative_algorithm', 'speculative_model')) AS speculates,
-    max(try_cast(value AS DOUBLE)) FILTER (key IN ('tensor_parallel_size', 'tp_size')) AS tp,
-    max(try_cast(value AS DOUBLE)) FILTER (key = 'gpu_count') AS gpus
-  FROM setting_latest
+    max(number) FILTER (key IN ('tensor_parallel_size', 'tp_size')) AS tp,
+    max(number) FILTER (key = 'gpu_count') AS gpus
+  FROM told
 ), plateau AS (
   SELECT max(running) AS cap
   FROM engine_state WHERE waiting > 0
