@@ -101,10 +101,12 @@ def fit(
     offered_rate = facts.get("offered_rate_per_s", 0.0)
     if step <= 0 or offered_rate <= 0 or "output_mean_tokens" not in facts:
         return None
+    callers, think_s = _callers(facts) if mode == "closed" else (1.0, 0.0)
     load = Load(
         open_loop=mode != "closed",
         rate=offered_rate,
-        concurrency=facts.get("inflight_mean_count", 1.0),
+        concurrency=callers,
+        think_s=think_s,
         input_tokens=max(1.0, facts.get("input_mean_tokens", 1.0)),
         output_tokens=max(1.0, facts["output_mean_tokens"]),
         arrival_spread=min(facts.get("arrival_spread_ratio", 1.0), 50.0),
