@@ -170,7 +170,7 @@ def analyse(
     signals = Signals(found)
     prechecks = [_precheck(rule, o) for rule, o in _outcomes(load_prechecks(), signals)]
     findings = [_finding(rule, o) for rule, o in _outcomes(load_rules(), signals)]
-    verdict, label = _verdict(spec, model, facts, prechecks, findings)
+    verdict, label = _verdict(spec, model, facts, prechecks, findings, given=not _recorded(by_name))
     by_name = {s.name: s for s in found if not s.scope}
     goal, not_shown = measured_target(
         spec,
@@ -183,6 +183,21 @@ def analyse(
     budget = time_budget(goal, by_name, model, _wait_after_cap(label, model, facts))
     return Analysis(
         spec, found, model, prechecks, findings, verdict, label, goal, not_shown, budget
+    )
+
+
+RECORDED = (
+    ("server_itl_mean_s", "server_decode_mean_s", "client_itl_mean_s"),
+    ("offered_rate_per_s", "engine_offered_rate_per_s"),
+    ("output_mean_tokens", "engine_output_mean_tokens"),
+)
+"""What a fit rests on, alternatives together: token timing, arrivals, answers."""
+
+
+def _recorded(found: Mapping[str, Signal]) -> bool:
+    """Was all that the fit rests on measured, none of it told by hand or by another tool's summary?"""
+    return all(
+        any(name in found and found[name].source != "facts" for name in names) for names in RECORDED
     )
 
 
@@ -303,6 +318,8 @@ def _verdict(
     facts: Mapping[str, float],
     prechecks: list[PrecheckResult],
     findings: list[Finding],
+    *,
+    given: bool,
 ) -> tuple[Verdict, Label]:
     """The verdict of the target's metric, with those of the other metrics and of each phase beside it."""
     if model is None:
@@ -310,7 +327,7 @@ def _verdict(
     label = label_run(question(spec.metric, spec.statistic), model)
     fired = [f for f in findings if f.state == "fires" and f.class_ is not None]
     agree = sum(f.class_ == label.class_ for f in fired)
-    sure = confidence(label, agree, len(fired) - agree)
+    sure = confidence(label, agree, len(fired) - agree, given=given)
     withheld = any(p.effect == "invalid" for p in prechecks)
     others = {m: label_run(question(m, "mean"), model) for m in METRICS}
     phases = {p: label_run(Question(p), model) for p in PHASES}
