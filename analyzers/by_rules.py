@@ -1,8 +1,9 @@
-"""A verdict from rules alone, where no load with token timing was given for the model to be fitted to."""
+"""Where little was recorded: rules beside the model, or alone where there is nothing to fit it to."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from ..rules.model import Verdict
@@ -41,4 +42,37 @@ def by_rules(findings: list[Finding], *, withheld: bool) -> tuple[Verdict, Label
     return verdict, Label(
         class_, first.sub_cause if class_ else None, None, {}, candidates=tuple(verdict.candidates),
         reason="rules", says=first.says,
+    )  # fmt: skip
+
+
+def weighed(label: Label, findings: list[Finding]) -> Label:
+    """The label of a model whose load was told, not recorded, against the rules that fire on other evidence.
+
+    One class by all of these rules counts before the model's; where they differ among themselves, the model
+    decides between them, or nobody does. The other stays as the runner-up.
+    """
+    direct = [
+        f
+        for f in findings
+        if f.state == "fires"
+        and f.class_ is not None
+        and any(e.source != "fit" for e in f.evidence)
+    ]
+    classes = list(dict.fromkeys(str(f.class_) for f in direct))
+    if not classes or (label.class_ in classes and len(classes) == 1):
+        return label
+    if len(classes) == 1:
+        first = direct[0]
+        return replace(
+            label, class_=cast("Class", first.class_), sub_cause=first.sub_cause, candidates=(),
+            runner_up=label.class_ or next(iter(label.candidates), None), ambiguous=True,
+            reason="rules", says=first.says,
+        )  # fmt: skip
+    if label.class_ in classes:
+        other = next(c for c in classes if c != label.class_)
+        return replace(label, runner_up=other, ambiguous=True)
+    both = (*classes, *([label.class_] if label.class_ else label.candidates))
+    return replace(
+        label, class_=None, sub_cause=None, candidates=tuple(dict.fromkeys(map(str, both))),
+        ambiguous=True, reason="split",
     )  # fmt: skip

@@ -28,7 +28,7 @@ from ..rules.model import (
 from .achieved import floor_rows
 from .advice import rank_levers
 from .budget import ceilings, time_budget
-from .by_rules import by_rules
+from .by_rules import by_rules, weighed
 from .confidence import confidence
 from .counterfactual import Question, tied
 from .coverage import level_one, missing_lines
@@ -325,6 +325,8 @@ def _verdict(
     if model is None:
         return by_rules(findings, withheld=any(p.effect == "invalid" for p in prechecks))
     label = label_run(question(spec.metric, spec.statistic), model)
+    if given:
+        label = weighed(label, findings)
     fired = [f for f in findings if f.state == "fires" and f.class_ is not None]
     agree = sum(f.class_ == label.class_ for f in fired)
     sure = confidence(label, agree, len(fired) - agree, given=given)
