@@ -37,7 +37,7 @@ ANY_LINK_S = (3e-4, 5e-3)
 ANY_SPREAD = 0.4
 """Kernels and collectives of a pass of any model, from 16 to 80 layers, and the doubt that adds."""
 
-FLOOR_SPREAD = 0.6
+FLOOR_SPREAD = 0.35
 """The same of what all kernels take at least."""
 
 LINK_SPREAD = 1.0
@@ -73,6 +73,7 @@ def priors(work: Work, fastest_s: float, texts: Mapping[str, str]) -> dict[str, 
         "host_sequence": _normal(*HOST_SEQUENCE_S),
         "exposed": Prior(*EXPOSED.get(texts.get("async_scheduling_enabled", ""), (0.0, 1.0))),
         "serial": Prior(0.0, 0.4),
+        "small": Prior(0.0, 0.6),
         "logged": Prior(0.0, 1.0),
     }
     if work.kv_per_read is None:
@@ -151,4 +152,5 @@ def step_of(work: Work, points: Mapping[str, Array]) -> StepCost:
         link_token_s=np.exp(points["link_token"]) if "link_token" in points else zero,
         exposed=points["exposed"],
         serial=points["serial"],
+        small=points["small"],
     )

@@ -3,7 +3,7 @@
     T      = max(device, host) + exposed · min(device, host)
     host   = host_s + host_sequence_s · batch
     device = max(gpu, launch_s)
-    gpu    = max(kernels, floor_s) + link_s + link_token_s · tokens
+    gpu    = max(kernels, floor_s) + small · min(kernels, floor_s) + link_s + link_token_s · tokens
     kernels = max(weights, arithmetic) + serial · min(weights, arithmetic) + kv_s · context + sequence_s · batch
 
 with tokens = batch · (1 + draft) + prompt tokens, arithmetic = token_s · (tokens + attention · prompt tokens)
@@ -46,7 +46,7 @@ class StepCost:
         host_s, host_sequence_s: host time of a pass beside launches, and of each sequence in it.
         link_s, link_token_s: collectives of a pass, and of each token in it.
         exposed: part of the smaller of host and device that the other does not hide, 0..1.
-        serial: the same of weights and arithmetic.
+        serial: the same of weights and arithmetic. small: the same of large kernels and those at their floor.
         draft_tokens: speculated tokens that are verified with each one; `tokens_per_pass` of them stay.
     """
 
@@ -65,6 +65,7 @@ class StepCost:
     link_token_s: Number = 0.0
     exposed: Number = 0.0
     serial: Number = 0.0
+    small: Number = 0.0
     draft_tokens: Number = 0.0
     tokens_per_pass: Number = 1.0
 
@@ -122,7 +123,7 @@ def pass_cost(cost: StepCost, batch: Number, prompt_tokens: Number, context: Num
     least = np.minimum(weights, compute)
     kernels = np.maximum(weights, compute) + cost.serial * least + kv + other
     link = cost.link_s + cost.link_token_s * tokens
-    gpu = np.maximum(kernels, cost.floor_s) + link
+    gpu = np.maximum(kernels, cost.floor_s) + cost.small * np.minimum(kernels, cost.floor_s) + link
     device = np.maximum(gpu, cost.launch_s)
     host = cost.host_s + cost.host_sequence_s * batch
     total = np.maximum(device, host) + cost.exposed * np.minimum(device, host)
@@ -155,8 +156,8 @@ def shares(cost: StepCost, batch: Number, prompt_tokens: Number, context: Number
     device_first = device >= p.host
     on_device = np.where(device_first, 1.0, cost.exposed)
     on_gpu = on_device * launched
-    seconds = {name: v * filled * on_gpu for name, v in in_kernels.items()}
-    seconds["floor"] = np.where(filled, 0.0, cost.floor_s) * on_gpu
+    seconds = {n: v * np.where(filled, 1.0, cost.small) * on_gpu for n, v in in_kernels.items()}
+    seconds["floor"] = cost.floor_s * np.where(filled, cost.small, 1.0) * on_gpu
     seconds["link"] = p.link * on_gpu
     seconds["launch"] = np.where(launched, 0.0, cost.launch_s) * on_device
     seconds["host"] = p.host * np.where(device_first, cost.exposed, 1.0)

@@ -43,7 +43,7 @@ POLICY = 1.3
 QUEUE_LOAD = 2.0
 AMBIGUOUS = 0.7
 
-MAJORITY = 0.5
+MAJORITY = 0.4
 """Share of the hypotheses that must agree on a class for a verdict."""
 
 POSSIBLE = 0.12

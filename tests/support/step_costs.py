@@ -21,4 +21,5 @@ STEPS = st.builds(
     link_token_s=st.floats(0, 1e-5),
     exposed=st.floats(0, 1),
     serial=st.floats(0, 1),
+    small=st.floats(0, 1),
 )
