@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fits import LOAD, fit_of, hypotheses, seen
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from passes import HEALTHY, HOST, LAUNCHES
 from step_costs import STEPS
@@ -126,14 +126,18 @@ WORLDS = st.builds(
 )
 LOADS = st.builds(
     Load, open_loop=st.just(True), rate=st.just(1.0), concurrency=st.just(1.0),
-    input_tokens=st.integers(1, 4000).map(float), output_tokens=st.integers(2, 500).map(float),
+    input_tokens=st.integers(1, 4000).map(float), output_tokens=st.integers(8, 500).map(float),
 )  # fmt: skip
 
 
 @MANY
 @given(WORLDS, LOADS, st.floats(0.05, 1.5), st.sampled_from([E2E, TTFT, ITL]))
 def test_no_resource_harms_a_latency(engine, load, rho, ask):
-    """Each axis only takes away; open loop, from idle to half as much again as can be served."""
+    """Each axis only takes away; open loop, from idle to half as much again as can be served.
+
+    Above capacity a faster engine serves more, and what it serves more are prompts between the gaps.
+    """
+    assume(ask != ITL or rho < 1)
     engine = replace(engine, step=hypotheses(engine.step))
     load = replace(load, rate=rho * float(np.squeeze(capacity(engine, load))))
     worlds = axis_worlds(engine, load, linked=True, client=True)

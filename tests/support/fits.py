@@ -29,7 +29,7 @@ def fit_of(*steps: StepCost, load: Load = LOAD, work: Work | None = None, **engi
     decode, prefill = phase_shares(whole, load, batch)
     given = {"load": load, "engine": whole, "n": len(steps), "decode": decode, "prefill": prefill}
     known = work_of({}, load.input_tokens, load.output_tokens) if work is None else work
-    rest = {"peaks": {}, "seen": (), "errors": (0.0,), "work": known, "missing": ()}
+    rest = {"peaks": {}, "seen": (), "errors": (0.0,), "work": known, "missing": (), "facts": {}}
     return Fit(**given, **rest)
 
 
