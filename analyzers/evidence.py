@@ -28,6 +28,7 @@ Kind = Literal[
 
 STEP_DOUBT = 0.05
 ITL_DOUBT = 0.08
+MEAN_GAP_DOUBT = 0.1
 PREFILL_DOUBT = 0.15
 COUNTER_DOUBT = 0.15
 FREE_OF_PREFILL = 0.35
@@ -111,26 +112,37 @@ def _steps(con: duckdb.DuckDBPyConnection) -> list[Observation]:
 def _gaps(
     con: duckdb.DuckDBPyConnection, facts: Mapping[str, float], load: Load, context: float
 ) -> list[Observation]:
-    """Median gaps between tokens by the batch that a request saw, where most passes only decode."""
+    """Gaps between tokens by the batch that a request saw: medians where most passes only decode, else means.
+
+    Of means only those count of requests that ended while others came: prompts were between all of their gaps.
+    """
     gap = facts.get("client_itl_p50_s")
     if gap is None or not 0.9 <= facts.get("chunks_per_token_ratio", 0.0) <= 1.1:
         return []
     rate = facts.get("completed_rate_per_s", float(load.rate))
-    if rate * facts.get("client_itl_mean_s", gap) > FREE_OF_PREFILL:
-        return []
+    alone = rate * facts.get("client_itl_mean_s", gap) <= FREE_OF_PREFILL
     rows = con.execute(
         """
-        WITH binned AS (
-          SELECT *, ntile(5) OVER (ORDER BY batch_mean_count) AS bin FROM request_batch
-          WHERE gap_p50_s > 0 AND batch_mean_count > 0
+        WITH chosen AS (
+          SELECT b.batch_mean_count, CASE WHEN $alone THEN b.gap_p50_s ELSE b.client_tpot_s END AS gap
+          FROM request_batch b JOIN measured_requests r USING (request_id), run_window w
+          WHERE b.batch_mean_count > 0 AND ($alone OR r.end_ns <= w.send_end_ns)
+        ), binned AS (
+          -- a crowded server is mostly full: the few requests that saw it fill up tell most
+          SELECT *, CASE WHEN $alone THEN ntile(5) OVER (ORDER BY batch_mean_count)
+            ELSE round(4 * (batch_mean_count - min(batch_mean_count) OVER ())
+              / nullif(max(batch_mean_count) OVER () - min(batch_mean_count) OVER (), 0)) END AS bin
+          FROM chosen WHERE gap > 0
         )
-        SELECT count(*), median(batch_mean_count), median(gap_p50_s) FROM binned
+        SELECT count(*), median(batch_mean_count), median(gap) FROM binned
         GROUP BY bin HAVING count(*) >= 4 ORDER BY bin
-        """
+        """,
+        {"alone": alone},
     ).fetchall()
-    doubt = STEP_DOUBT * math.sqrt(max(1.0, len(rows) / 2))
+    kind: Kind = "step" if alone else "itl"
+    doubt = (STEP_DOUBT if alone else MEAN_GAP_DOUBT) * math.sqrt(max(1.0, len(rows) / 2))
     return [
-        Observation("step", g, doubt, max(1.0, b), 0.0, max(1.0, b) * context, n, "request_batch")
+        Observation(kind, g, doubt, max(1.0, b), 0.0, max(1.0, b) * context, n, "request_batch")
         for n, b, g in rows
     ]
 
