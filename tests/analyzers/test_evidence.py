@@ -20,6 +20,8 @@ WORLDS = {
     "host": {"step": HOST, **CHAT, "rate": 8},
     "kv": {"step": replace(HEALTHY, kv_s=1e-6), **CHAT, "tokens": (512, 96), "rate": 6},
     "arithmetic": {"step": ARITHMETIC, **CHAT, "rate": 5},
+    "crowded": {"step": affine(0.01, 0.002, 0.00005), "rate": 14, "n": 300, "tokens": (64, 48)},
+    "crowded with prompts": {"step": replace(HEALTHY, token_s=1e-4), "rate": 12, "n": 250, "tokens": (600, 48)},
     "straight line": {"step": affine(0.02, 0.0005, 0.00005), **CHAT, "rate": 3},
     "logged": {"step": HEALTHY, **CHAT, "log_steps": True},
     "logged launches": {"step": LAUNCHES, **CHAT, "rate": 8, "log_steps": True},
@@ -107,11 +109,21 @@ def test_gaps_that_mostly_hold_a_prompt_are_no_decode_steps(emulated):
     assert not any(o.kind == "step" for o in observations(con, crowded, load, 5.0))
 
 
+def test_a_crowded_server_tells_its_mean_gap_by_batch(emulated):
+    """It fills up before it is full: the slope of its step is there to be seen."""
+    seen = fitted(emulated(**WORLDS["crowded"]).database(), {})[0].seen
+    gaps = sorted((o.batch, o.value) for o in seen if o.source == "request_batch")
+    assert {o.kind for o in seen if o.source == "request_batch"} == {"itl"}
+    assert gaps[-1][0] > 4 * gaps[0][0]
+    slope = (gaps[-1][1] - gaps[0][1]) / (gaps[-1][0] - gaps[0][0])
+    assert slope == pytest.approx(0.002, rel=0.15)
+
+
 def test_chunks_of_several_tokens_are_no_steps(emulated):
     con = emulated(**WORLDS["weights"]).database()
     facts = {**told(con), "chunks_per_token_ratio": 0.25}
     load = Load(True, 15, 1, 256, 64)
-    assert not any(o.kind == "step" for o in observations(con, facts, load, 5.0))
+    assert not any(o.source == "request_batch" for o in observations(con, facts, load, 5.0))
 
 
 def test_an_empty_run_tells_nothing(build):
