@@ -24,7 +24,7 @@ SHORT = "in=64,out=32"
 
 ROWS = (
     Row("batch cap", "four slots", SHORT, "scheduling", rate=(1.4, 4), requests=60, more="seed=1", sub_cause="batch cap"),
-    Row("light load", "wide", SHORT, "abstains", rate=(2.0, 1), more="seed=2", never=("queueing", "scheduling", "network")),
+    Row("light load", "wide", SHORT, "engine step", rate=(2.0, 1), more="seed=2", never=("queueing", "scheduling", "network")),
     Row("overload", "wide", SHORT, "queueing", rate=(1.5, 64), requests=300, more="seed=3,drain=60", sub_cause="offered load above capacity"),
     Row("prefill blocks decode", "wide", "mix=0.8*32/32+0.2*1500/16", "scheduling", rate=(0.4, 8), requests=60, more="seed=4", target="p99 itl", sub_cause="prefill blocking decode"),
     Row("proxy delays 200 ms", "wide", "in=64,out=16", "network", rate=(1.5, 1), more="seed=6", target="mean ttft", trap=("proxy", "--delay-ms", "200"), sub_cause="client or proxy"),

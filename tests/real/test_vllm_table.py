@@ -6,10 +6,11 @@ Run alone on the machine: beside other work the server starves, and that is then
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
-from injected import Row, run_table
+from injected import PROFILE, Row, run_table
 
 pytestmark = pytest.mark.vllm
 
@@ -32,7 +33,9 @@ MIX = "mix=0.8*32/32+0.2*1000/16"
 
 ROWS = (
     Row("batch cap", "one slot", SHORT, "scheduling", rate=(2.0, 1), more="seed=1", sub_cause="batch cap"),
-    Row("light load", "wide", SHORT, "abstains", rate=(0.5, 1), more="seed=2", never=("queueing", "scheduling", "network")),
+    Row("light load", "wide", SHORT, "engine step", rate=(0.5, 1), more="seed=2", never=("queueing", "scheduling", "network")),
+    Row("decode alone", "wide", "in=16,out=64", "engine step", closed=(1, 40), target="mean itl", never=("queueing", "scheduling", "network", "compute")),
+    Row("prefill alone", "wide", "in=1000,out=2", "compute", closed=(1, 30), target="mean ttft", sub_cause="prefill FLOPs"),
     Row("overload", "wide", SHORT, "queueing", rate=(1.5, 64), requests=250, more="seed=3,drain=60", sub_cause="offered load above capacity"),
     Row("prefill blocks decode", "wide", MIX, "scheduling", rate=(0.5, 8), requests=60, more="seed=4", target="p99 itl", sub_cause="prefill blocking decode"),
     Row("API server stopped every 50 ms", "wide", SHORT, "launch", rate=(0.7, 1), more="seed=5", target="p95 itl", trap=("duty",), sub_cause="front end"),
@@ -47,7 +50,18 @@ ROWS = (
 WARM = "closed:concurrency=16,mix=0.9*64/8+0.1*1000/2,n=20"
 
 
-def test_the_table(serve: tuple[str, ...], vllm_env: dict[str, str], tmp_path: Path) -> None:
+def test_the_table(
+    serve: tuple[str, ...],
+    vllm_env: dict[str, str],
+    vllm_bin: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    measure = [*PROFILE, "check", "--roofs", "--save", "--python", str(vllm_bin / "python")]
+    roofs = subprocess.run(measure, capture_output=True, text=True, check=False, timeout=300)
+    assert roofs.returncode == 0, roofs.stderr
+    print(roofs.stdout)
     folder = Path(os.environ.get("WHYBOUND_TABLE_DIR", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)
     assert not run_table(serve, SERVERS, ROWS, env=vllm_env, folder=folder, warm=WARM)
