@@ -165,11 +165,13 @@ def _gain(
         else "the next ceiling"
     )
     low, mid, high = shown.low, shown.mid, shown.high
+    if float(np.median(solved.outcomes[""].rho)) > 1.0:
+        why = "nothing steady: more arrives than can be served, so the gain grows with how long that lasts"
     if bound is not None and high > bound.gain:
         if _service_only(solved):
             low, mid, high = (min(v, bound.gain) for v in (low, mid, high))
             why = f"Amdahl's bound on the {bound.p:.0%} that it acts on"
-        else:
+        elif float(np.median(solved.outcomes[""].rho)) <= 1.0:
             why = f"the wait and the batch shrink with it: more than Amdahl's {bound.gain:.2f} on its own part"
     return Gain(
         low=low, mid=mid, high=high, metric=_metric(target), method="fixed_point", capped_by=why

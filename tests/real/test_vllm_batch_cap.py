@@ -49,3 +49,22 @@ def test_many_slots_are_not(profile_run: Callable[..., Any], one_at_a_time_per_s
     d = profile_run(_load(2 * one_at_a_time_per_s), ("--max-num-seqs", "64")).diagnosis
     _show("--max-num-seqs 64", d)
     assert d["verdict"]["class"] not in ("scheduling", "queueing", "network")
+
+
+def test_the_gain_of_a_larger_cap_is_predicted_from_the_capped_run(
+    profile_run: Callable[..., Any],
+) -> None:
+    """Sixteen callers, one slot: the estimate is made before the cap is raised to the value that it names."""
+    load = ("--load", "closed:concurrency=16,in=64,out=32,n=64,seed=3")
+    before = profile_run(load, ("--max-num-seqs", "1")).diagnosis
+    lever = next(x for x in before["levers"] if x["id"] == "raise_max_num_seqs")
+    gain, cap = lever["gain"], lever["value"]
+    after = profile_run(load, ("--max-num-seqs", f"{cap:.0f}")).diagnosis
+    measured = after["target"]["value"] / before["target"]["value"]
+    print(
+        f"cap 1 → {cap:.0f}, {before['target']['text']}: predicted ×{gain['mid']:.2f} ({gain['low']:.2f} to"
+        f" {gain['high']:.2f}) by {gain['method']}, measured ×{measured:.2f}"
+    )
+    assert before["target"]["metric"] == "throughput"
+    assert measured > 1.5
+    assert 0.5 < gain["mid"] / measured < 2.0
