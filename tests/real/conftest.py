@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,10 @@ def profile_run(
 ) -> Callable[..., Profiled]:
     """Calls `profile run … -- vllm serve …` as a person would, and reads what it left."""
 
+    numbers = count(1)
+
     def call(options: Sequence[str], flags: Sequence[str]) -> Profiled:
-        run_dir = tmp_path / "R"
+        run_dir = tmp_path / f"R{next(numbers)}"
         command = [
             sys.executable, "-m", "whybound", "run", "-o", run_dir, "--json", *options,
             "--", *serve, "--port", str(free_port()), *flags,
