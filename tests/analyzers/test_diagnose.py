@@ -3,19 +3,40 @@
 The step costs are the test's own; the diagnosis sees a client's requests, scrapes and settings.
 """
 
+from dataclasses import replace
+
 import pytest
+from passes import H100, HEALTHY, HOST, LAUNCHES
 
 from whybound.analyzers.diagnose import diagnose
-from whybound.analyzers.verdict import ENGINE_CANDIDATES
+from whybound.analyzers.verdict import AXIS_CLASS
 from whybound.errors import WhyboundError
 from whybound.rules.model import from_json, to_json
 
 PROMPTS = {"rate": 1.0, "tokens": (1000, 48), "n": 200}
+KNOWN = {
+    "rate": 5,
+    "n": 120,
+    "tokens": (128, 64),
+    "told": {**H100, "cudagraph_mode": "FULL_AND_PIECEWISE"},
+}
+EAGER = {**KNOWN, "told": {**H100, "enforce_eager": True}}
 WORLDS = {
     "batch cap": {"rate": 4.2, "policy": {"max_num_seqs": 4}},
     "wide cap": {"rate": 4.2, "policy": {"max_num_seqs": 32}},
-    "overload": {"rate": 14, "n": 400, "step": (0.01, 0.002, 0.00005)},
-    "light": {"rate": 1, "n": 60},
+    "overload": {"rate": 14, "n": 800, "step": (0.01, 0.002, 0.00005)},
+    "light": {"rate": 1, "n": 60, "told": {"device": "cpu"}},
+    "weights": {**KNOWN, "step": HEALTHY},
+    "launches": {**EAGER, "step": LAUNCHES, "log_steps": True},
+    "host": {**KNOWN, "step": HOST, "log_steps": True},
+    "launches or host": {**EAGER, "step": LAUNCHES},
+    "long prompts": {
+        **KNOWN,
+        "step": HEALTHY,
+        "rate": 1,
+        "tokens": (6000, 4),
+        "policy": {"token_budget": 8192},
+    },
     "proxy": {"rate": 1, "n": 60, "path_s": 0.3},
     "token budget": {**PROMPTS, "policy": {"token_budget": 32}},
     "wide budget": PROMPTS,
@@ -70,7 +91,7 @@ def share(diagnosis, *components):
 def test_batch_cap(judged):
     found = judged("batch cap")
     assert (found.verdict.class_, found.verdict.sub_cause) == ("scheduling", "batch cap")
-    assert found.verdict.binding_resource == "engine step"
+    assert found.verdict.binding_resource in {name for _, name in AXIS_CLASS.values()}
     assert found.verdict.confidence >= 0.6
     assert "batch_cap" in fired(found)
     assert share(found, "wait_slot") > 0.5
@@ -92,6 +113,7 @@ def test_batch_cap_gain_is_what_the_raised_cap_gives(judged):
 def test_overload_with_slots_to_spare_is_queueing(judged):
     found = judged("overload")
     assert found.verdict.class_ == "queueing"
+    assert found.verdict.by_metric["ttft"]["class"] == "queueing"
     assert found.verdict.gain_vector["load_half"]["mid"] >= 2
     assert found.verdict.gain_vector["policy_best"]["mid"] < 1.3
     assert "offered_above_capacity" in fired(found)
@@ -107,7 +129,9 @@ def test_token_budget(judged):
     lever = lever_of(found, "raise_token_budget")
     realised = found.target.value / judged("wide budget", "mean ttft").target.value
     assert realised > 5
-    assert lever.gain.mid == pytest.approx(realised, rel=0.5)
+    # chunks of 31 tokens tell little of what a thousand cost: the promise is as wide as that
+    assert lever.gain.low <= realised <= lever.gain.high
+    assert lever.gain.mid > 3
 
 
 def test_a_slow_proxy_is_network_for_ttft_and_not_for_end_to_end(judged):
@@ -120,6 +144,57 @@ def test_a_slow_proxy_is_network_for_ttft_and_not_for_end_to_end(judged):
     assert whole.verdict.class_ != "network"
 
 
+# ---------------------------------------------------------------- inside the engine's step
+
+
+@pytest.mark.parametrize(
+    ("world", "class_", "sub_cause", "part"),
+    [
+        ("weights", "memory", "bandwidth", "decode_weights"),
+        ("launches", "launch", "kernel launch", "decode_launch"),
+        ("host", "launch", "host scheduler", "decode_host"),
+    ],
+)
+def test_what_a_step_waits_for_where_model_and_device_are_named(
+    judged, world, class_, sub_cause, part
+):
+    found = judged(world)
+    assert (found.verdict.class_, found.verdict.sub_cause) == (class_, sub_cause)
+    assert found.verdict.confidence >= 0.6
+    assert found.next_measurement is None
+    largest = max(found.budget, key=lambda b: b.share)
+    assert largest.component == part
+    assert largest.low <= largest.seconds <= largest.high
+    best = max(found.verdict.gain_vector, key=lambda a: found.verdict.gain_vector[a]["mid"])
+    assert AXIS_CLASS[best.split(":")[0]][0] == class_
+    assert found.verdict.by_phase["decode"]["class"] == class_
+    assert any(x.helps is not False and x.gain and x.gain.mid > 1.1 for x in found.levers)
+
+
+def test_long_prompts_are_arithmetic(judged):
+    found = judged("long prompts", "mean ttft")
+    assert (found.verdict.class_, found.verdict.sub_cause) == ("compute", "prefill FLOPs")
+    assert share(found, "prefill_compute") > 0.5
+
+
+def test_what_two_parts_of_the_host_share_is_launch_all_the_same(judged):
+    """Without the engine's own account they are not told apart, and the class does not hang on it."""
+    found = judged("launches or host")
+    assert found.verdict.class_ == "launch"
+    assert "host_half" in found.verdict.gain_vector
+    assert found.verdict.gain_vector["host_half"]["mid"] > 1.3
+    assert found.verdict.gain_vector["bandwidth_x2"]["mid"] < 1.2
+
+
+def test_halving_what_binds_gives_what_was_promised(judged, emulated):
+    """The gain vector against the scheduler with the one resource made twice as fast."""
+    promised = judged("weights").verdict.gain_vector["bandwidth_x2"]
+    fast = replace(HEALTHY, weights_s=HEALTHY.weights_s / 2, kv_s=HEALTHY.kv_s / 2)
+    build = emulated(**{**WORLDS["weights"], "step": fast})
+    after = diagnose(build.run().path).target.value
+    assert judged("weights").target.value / after == pytest.approx(promised["mid"], rel=0.15)
+
+
 # ---------------------------------------------------------------- what cannot be told
 
 
@@ -127,12 +202,19 @@ def test_light_load_abstains_between_what_an_engine_step_may_be(judged):
     found = judged("light")
     assert found.verdict.class_ is None
     assert found.verdict.abstained
-    assert found.verdict.candidates == list(ENGINE_CANDIDATES)
+    assert (
+        {"memory", "launch"}
+        <= set(found.verdict.candidates)
+        <= {"memory", "launch", "latency", "compute"}
+    )
     assert found.verdict.confidence == 0.0
     assert found.next_measurement is not None
-    assert found.next_measurement.decides == list(ENGINE_CANDIDATES)
+    assert set(found.next_measurement.decides) <= set(found.verdict.candidates)
+    assert len(found.next_measurement.decides) >= 2
     assert [x.id for x in found.levers if x.helps is True] == []
     assert fired(found) == set()
+    assert sum(found.verdict.shares.values()) == pytest.approx(1.0)
+    assert not any(".  " in m or m.startswith("None") for m in found.coverage["missing"])
 
 
 def test_a_starved_client_withholds_the_verdict(judged):
