@@ -18,7 +18,9 @@ ASSUMED = {"input_mean_tokens": 500.0, "output_mean_tokens": 200.0}
 Facts = dict[str, float]
 
 SAME = {
-    "output_tokens_per_s": ("generation_tokens_per_s",),
+    "output_tokens_per_s": ("generation_tokens_per_s", "log_generation_tokens_per_s"),
+    "prompt_tokens_per_s": ("log_prompt_tokens_per_s",),
+    "prefix_hit_ratio": ("log_prefix_hit_ratio",),
     "client_itl_mean_s": ("client_tpot_mean_s", "client_itl_p50_s", "client_tpot_p50_s"),
     "client_ttft_mean_s": ("client_ttft_p50_s",),
     "client_e2e_mean_s": ("client_e2e_p50_s",),

@@ -77,7 +77,7 @@ def confidence(label: Label, supporting: int, opposing: int, *, given: bool = Fa
     `given`: the load or its timing was told, assumed or derived, not recorded.
     """
     learnt = calibration()
-    if label.reason in ("split", "no load was measured"):
+    if label.reason in ("split", "misfit", "no load was measured"):
         return Confidence(0.0, "no confidence in an abstention")
     weights = learnt.confidence
     score = weights["intercept"] + sum(

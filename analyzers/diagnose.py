@@ -43,7 +43,7 @@ from .signals import read_signals
 from .tail import tail_phases
 from .target import TargetSpec, default_target, parse_guard, parse_target
 from .target_file import read_target
-from .verdict import NOTHING, Label, Whatif, label_run, question, what_if
+from .verdict import MISFIT, NOTHING, Label, Whatif, label_run, misfit, question, what_if
 from .whatif import solve, uncapped
 
 if TYPE_CHECKING:
@@ -325,6 +325,8 @@ def _verdict(
     if model is None:
         return by_rules(findings, withheld=any(p.effect == "invalid" for p in prechecks))
     label = label_run(question(spec.metric, spec.statistic), model)
+    if model.fit.error > MISFIT:
+        label = misfit(label)
     if given:
         label = weighed(label, findings)
     fired = [f for f in findings if f.state == "fires" and f.class_ is not None]

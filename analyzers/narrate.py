@@ -51,6 +51,11 @@ def sentence(
         return _resource(verdict, label, target, facts)
     if label.reason == NOTHING:
         return "No bottleneck stands out: no single change would improve the target by 15 %."
+    if label.reason == "misfit":
+        return (
+            "Cannot tell: no step cost that this model on this GPU could have comes near what was measured."
+            " The model, the GPU or a setting is not what it seems."
+        )
     if label.reason == "split":
         return (
             f"Cannot tell {_either(verdict.candidates)} apart: what was measured fits all of them"

@@ -237,6 +237,18 @@ def _verdict(
     return replace(label, sub_cause=sub_cause, runner_up=runner_up, ambiguous=close)
 
 
+MISFIT = 0.7
+"""|ln(predicted / observed)|, the median over the observations, from which the model is no model of this run."""
+
+
+def misfit(label: Label) -> Label:
+    """An abstention: no step cost that model, GPU and settings allow comes near what was seen."""
+    named = [c for c in label.shares if c != "none"]
+    return replace(
+        label, class_=None, sub_cause=None, candidates=tuple(named), ambiguous=True, reason="misfit"
+    )
+
+
 def _second(shown: Mapping[str, Gain], first: str) -> str | None:
     """The class of the best resource of another class."""
     others = {a: shown[a].mid for a in AXIS_CLASS if a in shown and AXIS_CLASS[a][0] != first}

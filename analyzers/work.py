@@ -226,8 +226,9 @@ def _terms(
         terms["attention_ratio"] = (attention / prompt - head) / (flops + head)
     if shape.weight_bytes:
         terms["weight_bytes"] = shape.weight_bytes / gpus
+    split = kv_split(shape, gpus)
     if held is not None:
-        terms["kv_bytes_per_token"] = held / context / gpus
+        terms["kv_bytes_per_token"] = held / context / split
     one, all_ = shape.read_bytes(1), shape.read_bytes(MANY_TOKENS)
     if one is None or all_ is None:
         return terms
@@ -238,8 +239,15 @@ def _terms(
     terms |= {"read_bytes": dense / gpus, "all_bytes": all_ / gpus, "expert_touch": touch}
     terms["expert_per_read"] = expert / dense
     if held is not None:
-        terms["kv_per_read"] = held / context / dense
+        terms["kv_per_read"] = held / context / dense * gpus / split
     return terms
+
+
+def kv_split(shape: Shape, gpus: int) -> int:
+    """Over how many GPUs the KV cache is divided: at most one a KV head, and a latent cache is on every GPU."""
+    if shape.kv_lora_rank:
+        return 1
+    return max(1, min(gpus, shape.kv_heads or gpus))
 
 
 def _kernels(shape: Shape | None) -> Range | None:

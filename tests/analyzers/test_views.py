@@ -73,8 +73,8 @@ def test_no_view_shows_nan_or_infinity(one_row):
             ], view
 
 
-NOT_READ_YET = {"steps"}
-"""Tables that are recorded and that no view reads."""
+NOT_READ_YET = {"steps", "facts"}
+"""Tables that no view reads: the fit reads the passes, and what was given stands beside the views."""
 
 
 @pytest.mark.parametrize("table", TABLES)
