@@ -106,8 +106,12 @@ def main() -> None:
     lines, cpu, wall = counted.stdout.split()[0], found["cpu_s"], found["wall_s"]
     print(f"{size_mb:.0f} MB, {lines} lines; {found['rows']}; {found['refused'] or 'all read'}")
     print(f"import  {size_mb / cpu:7.0f} MB/s of processor time, {size_mb / wall:.0f} of wall time")
-    print(f"memory  {found['peak_mb']:7.0f} MB at most, {found['start_mb']:.0f} of them before it began")
-    print(f"wc -l   {size_mb / wc_s:7.0f} MB/s of wall time; the import takes {wall / wc_s:.0f} times as long")
+    print(
+        f"memory  {found['peak_mb']:7.0f} MB at most, {found['start_mb']:.0f} of them before it began"
+    )
+    print(
+        f"wc -l   {size_mb / wc_s:7.0f} MB/s of wall time; the import takes {wall / wc_s:.0f} times as long"
+    )
 
 
 if __name__ == "__main__":
