@@ -380,7 +380,7 @@ def _told(a: Analysis, missing: list[str]) -> Verdict:
     verdict.says = sentence(verdict, a.label, a.goal, a.facts, a.prechecks, missing)
     causes = [p.says for p in a.prechecks if p.effect == "explains"]
     if causes and not verdict.withheld:
-        verdict.says += f" But the cause lies elsewhere: {'; '.join(causes)}."
+        verdict.says += f" What the prechecks add: {'; '.join(causes)}."
     return verdict
 
 
