@@ -32,6 +32,9 @@ FLOOR_S = (1.5e-6, 4e-6)
 LAUNCH_SPREAD = 0.8
 """Log spread of the host's time for all launches: a starved host launches several times slower."""
 
+DISPATCH_SPREAD = 0.9
+"""Log spread of what starting all operations of a pass takes on a CPU."""
+
 ANY_KERNELS = (250.0, 1000.0)
 ANY_LINK_S = (3e-4, 5e-3)
 ANY_SPREAD = 0.4
@@ -87,6 +90,13 @@ def priors(work: Work, fastest_s: float, texts: Mapping[str, str]) -> dict[str, 
 
 
 def _kernel_priors(work: Work, fastest_s: float, graphs: str | None) -> dict[str, Prior]:
+    if not work.on_gpu and work.kernels and work.dispatch_s:
+        # on a CPU an operation costs its dispatch, and in an engine several times what a bare loop measures
+        started = _middle(work.kernels) * 2.0 * work.dispatch_s
+        return {
+            "launch": _normal(started, DISPATCH_SPREAD),
+            "floor": _normal(started, DISPATCH_SPREAD),
+        }
     if not work.on_gpu:
         wide = _log_uniform(0.01 * fastest_s, 1.05 * fastest_s)
         return {"launch": wide, "floor": wide}

@@ -54,6 +54,7 @@ class Work:
         token_flops: of one generated token, on one GPU.
         bandwidth_fraction, flops_fraction: low, middle, high of the peaks that software reaches.
         devices: ids of the devices that it may be; one where it is named.
+        dispatch_s: host seconds to start one operation on a CPU, where that was measured.
         missing: what would narrow it.
     """
 
@@ -75,6 +76,7 @@ class Work:
     bandwidth_fraction: tuple[float, float, float] = (0.6, 0.78, 0.9)
     flops_fraction: tuple[float, float, float] = (0.27, 0.5, 0.8)
     devices: tuple[str, ...] = ()
+    dispatch_s: float | None = None
     missing: tuple[str, ...] = ()
 
     @property
@@ -146,7 +148,7 @@ def work_of(settings: Mapping[str, str], input_tokens: float, context_tokens: fl
         bandwidth_fraction=bandwidth, flops_fraction=flops, kernels=_kernels(shape),
         link_s=_link_s(shape, gpus), link_token_s=_link_token_s(shape, gpus, device),
         devices=(ROOFS,) if roofs else tuple(d.id for d in candidates),
-        missing=tuple(missing), **kept,
+        dispatch_s=number(settings, "roof_launch_s"), missing=tuple(missing), **kept,
     )  # fmt: skip
 
 
