@@ -71,6 +71,8 @@ def open_database(
     """
     con = duckdb.connect(":memory:", config={"memory_limit": memory_limit})
     con.execute("SET preserve_insertion_order = true")
+    # above two seconds it would be drawn on standard output, into a report or JSON
+    con.execute("SET enable_progress_bar = false")
     for table in TABLES:
         _base_table(con, run, table)
     con.execute("SET allowed_directories = ?", [[str(run.path.resolve() / "tables")]])

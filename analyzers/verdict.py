@@ -43,6 +43,9 @@ POLICY = 1.3
 QUEUE_LOAD = 2.0
 AMBIGUOUS = 0.7
 
+OVERLOADED = 1.2
+"""Offered over capacity from which a run is loaded although less than half of its time is waiting."""
+
 MAJORITY = 0.4
 """Share of the hypotheses that must agree on a class for a verdict."""
 
@@ -200,7 +203,8 @@ def _each(ask: Question, model: Whatif, vector: Mapping[str, Array], rho: Array)
             {axis: max(float(v[i]), 1e-9) for axis, v in vector.items()},
             open_loop=load.open_loop,
             latency=ask.metric != "throughput",
-            loaded=waits or (wait is None and float(rho[i]) > 1.0),
+            # where everyone finds a slot in the batch, overload shows in longer steps, not in a queue
+            loaded=waits or float(rho[i]) > (1.0 if wait is None else OVERLOADED),
         )
         for i in range(model.fit.n)
     ]
