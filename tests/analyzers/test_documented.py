@@ -113,3 +113,9 @@ def test_base_tables_name_units_of_the_schema():
             assert column.unit is None or unit_of(column.name) == column.unit, (
                 f"{table.name}.{column.name}"
             )
+
+
+def test_a_slow_query_draws_no_progress_on_standard_output(build):
+    """DuckDB's own default is to, above two seconds: into `--json` as well."""
+    found = build.database().execute("SELECT current_setting('enable_progress_bar')").fetchone()
+    assert found == (False,)

@@ -226,6 +226,12 @@ JUNK = st.recursive(
 )
 
 
+@pytest.mark.parametrize("types", [[[], None], [None, []], [{}, 3], ["full_attention", ["x"]]])
+def test_layer_types_that_are_no_words_are_not_modelled(types):
+    got = shape_from_config({**LLAMA, "num_hidden_layers": 2, "layer_types": types})
+    assert "not modelled" in got.unknown
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from([
     *LLAMA, "layer_types", "quantization_config", "sliding_window", "num_local_experts", "kv_lora_rank",
