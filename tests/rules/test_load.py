@@ -77,10 +77,12 @@ def line_of(text: str, needle: str) -> int:
 def test_the_room_loads_and_names_files_by_id():
     rules, prechecks, levers = load_rules(), load_prechecks(), load_levers()
     assert list(rules) == [
-        "batch_cap", "client_or_proxy_path", "collectives", "decode_above_ridge", "decode_reads_kv",
-        "decode_reads_weights", "front_end_holds_tokens", "front_end_saturated", "graph_fallback",
-        "host_scheduler", "kernel_launch", "kv_cache_full", "offered_above_capacity", "prefill_arithmetic",
-        "prefill_blocks_decode", "proxy_buffers_stream", "recomputation", "small_kernels", "token_budget",
+        "batch_cap", "client_or_proxy_path", "collectives", "decode_above_ridge",
+        "decode_reads_kv", "decode_reads_weights", "dram_saturated", "front_end_holds_tokens",
+        "front_end_saturated", "gpu_waits", "graph_fallback", "host_scheduler", "kernel_launch",
+        "kernels_do_little", "kv_cache_full", "offered_above_capacity", "prefill_arithmetic",
+        "prefill_blocks_decode", "proxy_buffers_stream", "recomputation", "small_kernels",
+        "tensor_saturated", "token_budget",
     ]  # fmt: skip
     assert set(prechecks) == {
         "client_bound", "cpu_shortage", "warmup_included", "too_few_finished", "too_few_samples",
