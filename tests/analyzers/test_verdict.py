@@ -253,12 +253,14 @@ def test_more_than_the_device_can_serve_is_queueing():
     assert got.binding_resource == "arithmetic"
 
 
-def test_a_wait_that_was_measured_as_short_is_no_queue():
+@pytest.mark.parametrize(("rho", "queueing"), [(1.05, False), (1.5, True)])
+def test_a_short_wait_is_no_queue_unless_far_more_comes_than_can_be_served(rho, queueing):
+    """An engine that lets everyone in holds no queue and is overloaded all the same."""
     step = StepCost(weights_s=0.001, token_s=0.002)
-    rate = 1.5 * float(capacity(fit_of(step, **CAPPED).engine, LOAD)[0])
+    rate = rho * float(capacity(fit_of(step, **CAPPED).engine, LOAD)[0])
     fit = fit_of(step, load=replace(LOAD, rate=rate), **CAPPED)
     short = seen(fit, server_queue_mean_s=1e-3, wait_mean_s=1e-3)
-    assert label_run(E2E, what_if(fit, short)).class_ != "queueing"
+    assert (label_run(E2E, what_if(fit, short)).class_ == "queueing") == queueing
 
 
 def test_nothing_helps_throughput_that_is_all_that_was_asked_for():
