@@ -134,7 +134,7 @@ WAITING = {"waiting_busy_ratio": 0.9, "slots_used_ratio": 1.0}
         ("raise_max_num_seqs", {**WAITING, "kv_used_max_ratio": 0.97}, False),
         ("raise_max_num_seqs", {"waiting_busy_ratio": 0.0, "wait_share_ratio": 0.0}, False),
         ("raise_max_num_seqs", {**WAITING, "preemptions_count": 0}, "check_first"),
-        ("raise_max_num_seqs", {**WAITING, "kv_used_max_ratio": 0.85}, "check_first"),
+        ("raise_max_num_seqs", {**WAITING, "kv_used_max_ratio": 0.82}, "check_first"),
         # nothing is preempted while the cache has room, counted or not
         ("raise_max_num_seqs", {**WAITING, "kv_used_max_ratio": 0.1}, True),
         ("lower_max_num_seqs", {"kv_used_max_ratio": 1.0, "preemptions_per_request_ratio": 0.2}, True),
