@@ -96,7 +96,9 @@ def _norms(fields: Fields, name: str, family: Family) -> int:
 def _kinds(fields: Fields, name: str, family: Family, shape: Shape) -> list[str] | str:
     """Of each layer: full, slide or linear; or why that cannot be told."""
     count = shape.layers or 0
-    listed = [str(k) for k in fields.items("layer_types") or fields.items("layers_block_type") or []]
+    listed = [
+        str(k) for k in fields.items("layer_types") or fields.items("layers_block_type") or []
+    ]
     if listed:
         if len(listed) != count:
             raise WhyboundError(
