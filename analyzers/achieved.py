@@ -7,38 +7,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .floors import Range, launch_floor_s, over
-from .whatif import context_tokens, met, service, slots, solve
+from .whatif import context_tokens, fresh_tokens, met, service, slots
 
 if TYPE_CHECKING:
-    from .fit import Fit
     from .posterior import Array
+    from .verdict import Whatif
     from .work import Work
 
 
-def floor_rows(fit: Fit) -> list[dict[str, Any]]:
+def floor_rows(model: Whatif) -> list[dict[str, Any]]:
     """One row a phase and resource whose floor is known; empty where model or device are not.
 
     A row: `phase`, `resource`, `of` (what is counted), `achieved_s`, `low_s` and `high_s` of it, `floor_s` with
     `floor_low_s` at the most and `floor_high_s` at the least of the peak that software reaches, and
     `ratio_low`, `ratio_high`: floor over achieved, 1 where nothing is left to gain.
     """
-    work = fit.work
-    base = solve(fit.engine, fit.load)
-    taken = service(fit.engine, fit.load, base.batch, 0.0)
+    fit, work, batch = model.fit, model.fit.work, model.outcome().batch
+    taken = service(fit.engine, fit.load, batch, 0.0)
+    decoding = float(np.median(met(batch, slots(fit.engine, fit.load))))
+    read = work.read_floor_s(decoding, decoding * context_tokens(fit.load))
+    prompt = work.prompt_floor_s(float(np.median(fresh_tokens(fit.engine, fit.load))))
     rows = []
-    decoding = float(np.median(met(base.batch, slots(fit.engine, fit.load))))
-    if work.read_peak_s is not None and work.kv_per_read is not None:
-        touched = 1.0 - (1.0 - work.expert_touch) ** decoding
-        read = 1.0 + work.expert_per_read * touched
-        read += work.kv_per_read * decoding * float(context_tokens(fit.load))
-        floor = over(work.read_peak_s * read, _fractions(work.bandwidth_fraction))
+    if read is not None:
+        floor = over(float(read), _fractions(work.bandwidth_fraction))
         rows.append(
             _row("decode", "memory", "weights and KV cache, read once a step", taken.step_s, floor)
         )
-    if work.token_peak_s is not None:
-        prompt = float(np.median(fit.load.input_tokens * fit.engine.computed_ratio))
-        flops = work.token_peak_s * (1.0 + work.attention_ratio) * prompt
-        floor = over(flops, _fractions(work.flops_fraction))
+    if prompt is not None:
+        floor = over(prompt, _fractions(work.flops_fraction))
         rows.append(
             _row("prefill", "compute", "arithmetic of the mean prompt", taken.prefill_s, floor)
         )

@@ -159,20 +159,18 @@ def _gain(
     """A gain and what caps it; only waiting and a smaller batch may carry it above Amdahl's bound."""
     shown = widened(spread(ratios))
     bound = _bound(lever, budget, high=True)
-    why = (
-        f"the next ceiling, {label.binding_resource}"
-        if label.binding_resource
-        else "the next ceiling"
-    )
     low, mid, high = shown.low, shown.mid, shown.high
-    if float(np.median(solved.outcomes[""].rho)) > 1.0:
+    bound = bound if bound is not None and high > bound.gain else None
+    if bound is not None and _service_only(solved):
+        low, mid, high = (min(v, bound.gain) for v in (low, mid, high))
+        why = f"Amdahl's bound on the {bound.p:.0%} that it acts on"
+    elif float(np.median(solved.outcomes[""].rho)) > 1.0:
         why = "nothing steady: more arrives than can be served, so the gain grows with how long that lasts"
-    if bound is not None and high > bound.gain:
-        if _service_only(solved):
-            low, mid, high = (min(v, bound.gain) for v in (low, mid, high))
-            why = f"Amdahl's bound on the {bound.p:.0%} that it acts on"
-        elif float(np.median(solved.outcomes[""].rho)) <= 1.0:
-            why = f"the wait and the batch shrink with it: more than Amdahl's {bound.gain:.2f} on its own part"
+    elif bound is not None:
+        why = f"the wait and the batch shrink with it: more than Amdahl's {bound.gain:.2f} on its own part"
+    else:
+        named = f", {label.binding_resource}" if label.binding_resource else ""
+        why = f"the next ceiling{named}"
     return Gain(
         low=low, mid=mid, high=high, metric=_metric(target), method="fixed_point", capped_by=why
     )

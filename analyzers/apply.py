@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ..rules.model import Effect, Lever
     from .counterfactual import Policy
-    from .posterior import Array
     from .step_cost import Number
     from .work import Work
 
@@ -50,7 +49,7 @@ def changed(
     world: World,
     work: Work,
     policy: Mapping[str, Policy],
-    arrives: Mapping[int, Array] | float = 1.0,
+    arrives: Mapping[int, Number] | float = 1.0,
 ) -> tuple[World, float | None] | None:
     """The world after a lever, and the new value of the setting that it sets; None when unknown to the model.
 
@@ -68,7 +67,7 @@ def changed(
     value: float | None = None
     known = False
     for i, effect in enumerate(lever.effect):
-        part = arrives if isinstance(arrives, float) else arrives[i]
+        part: Number = arrives if isinstance(arrives, float) else arrives[i]
         if effect.param in SETTINGS:
             setting = _setting(effect, engine, policy.get(SETTINGS[effect.param]))
             if setting is None:
@@ -77,15 +76,15 @@ def changed(
         elif effect.param == "offered_load":
             if not load.open_loop:
                 continue
-            load = replace(load, rate=_applied(effect, load.rate, part))
+            load = replace(load, rate=applied(effect, load.rate, part))
         elif effect.param in STEP_FIELDS:
-            engine = _step(effect, engine, load, work, part)
+            engine = _step(effect, engine, work, part)
         else:
             name = ENGINE_FIELDS[effect.param]
             before = getattr(engine, name)
             if np.all(np.asarray(before) >= UNLIMITED):
                 continue
-            engine = _with(engine, name, _applied(effect, before, part))
+            engine = _with(engine, name, applied(effect, before, part))
         known = True
     return ((engine, load), value) if known else None
 
@@ -93,10 +92,6 @@ def changed(
 def _with(engine: Engine, name: str, value: Number) -> Engine:
     changes: dict[str, Any] = {name: value}
     return replace(engine, **changes)
-
-
-def _applied(effect: Effect, before: Number, part: Number) -> Number:
-    return applied(effect, before, part)
 
 
 def _setting(effect: Effect, engine: Engine, best: Policy | None) -> tuple[Engine, float] | None:
@@ -109,29 +104,25 @@ def _setting(effect: Effect, engine: Engine, best: Policy | None) -> tuple[Engin
     return _with(engine, name, best.value), best.value
 
 
-def _step(effect: Effect, engine: Engine, load: Load, work: Work, part: Number) -> Engine:
+def _step(effect: Effect, engine: Engine, work: Work, part: Number) -> Engine:
     fields = STEP_FIELDS[effect.param]
     step = replace(
-        engine.step, **{f: _applied(effect, getattr(engine.step, f), part) for f in fields}
+        engine.step, **{f: applied(effect, getattr(engine.step, f), part) for f in fields}
     )
     engine = replace(engine, step=step)
     if effect.param == "kv_bytes_per_token":
-        smaller = _applied(effect, 1.0, part)
-        return replace(engine, kv_tokens=_more(engine.kv_tokens, 1.0 / smaller))
+        smaller = applied(effect, 1.0, part)
+        return replace(engine, kv_tokens=_held(engine.kv_tokens, engine.kv_tokens / smaller))
     if effect.param == "weight_bytes" and work.weight_bytes and work.kv_bytes_per_token:
-        freed = work.weight_bytes * (1.0 - _applied(effect, 1.0, 1.0))
-        return replace(engine, kv_tokens=_plus(engine.kv_tokens, freed / work.kv_bytes_per_token))
+        freed = work.weight_bytes * (1.0 - applied(effect, 1.0, 1.0))
+        more = engine.kv_tokens + freed / work.kv_bytes_per_token
+        return replace(engine, kv_tokens=_held(engine.kv_tokens, more))
     return engine
 
 
-def _more(kv_tokens: Number, times: Number) -> Number:
-    known = np.asarray(kv_tokens) < UNLIMITED
-    return np.where(known, np.minimum(kv_tokens * times, UNLIMITED / 2), kv_tokens)
-
-
-def _plus(kv_tokens: Number, more: float) -> Number:
-    known = np.asarray(kv_tokens) < UNLIMITED
-    return np.where(known, np.minimum(kv_tokens + more, UNLIMITED / 2), kv_tokens)
+def _held(before: Number, after: Number) -> Number:
+    """Another number of tokens in the cache, where its size is known; it stays a limit."""
+    return np.where(np.asarray(before) < UNLIMITED, np.minimum(after, UNLIMITED / 2), before)
 
 
 # ---------------------------------------------------------------- what parameters cannot express

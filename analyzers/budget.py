@@ -139,7 +139,7 @@ def _decode(seconds: float, model: Whatif | None) -> dict[str, Seconds]:
 
 def stalled_share(model: Whatif) -> Array:
     """Share of a mean decode pass that prompts of others add to it, an array over the hypotheses."""
-    base = model.by_path["e2e"].outcomes[""]
+    base = model.outcome()
     load, engine = model.fit.load, model.fit.engine
     alone = service(engine, load, base.batch, 0.0).itl_s
     share: Array = np.clip(1.0 - alone / np.maximum(base.itl_s, 1e-12), 0.0, 0.95)
@@ -184,7 +184,7 @@ def _wall_budget(facts: Mapping[str, float], model: Whatif | None) -> list[Budge
     rate = facts.get("completed_rate_per_s")
     if not rate or model is None:
         return []
-    base = model.by_path["e2e"].outcomes[""]
+    base = model.outcome()
     batch = np.maximum(1.0, base.batch)
     taken = service(model.fit.engine, model.fit.load, base.batch, base.requests_per_s)
     prefill = float(np.median(taken.own_s))

@@ -174,6 +174,9 @@ def _gap(quantile: float, name: str, solved: Solved, facts: Mapping[str, float])
     return np.where(seen <= BUNCHED_OVER * engine_then, scaled, engine_now + held_back)
 
 
+UNCAPPED = "policy:uncapped"
+"""The world with the batch cap out of the way: for accounts of the wait and the capacity, no setting to try."""
+
 STEP_AXES = {
     "bandwidth_x2": ("weights_s", "expert_s", "kv_s"),
     "flops_x2": ("token_s",),

@@ -7,29 +7,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..rules.model import Signal
+from .counterfactual import UNCAPPED
 from .step_cost import PARTS
-from .whatif import capacity, context_tokens, met, service, slots, solve, uncapped
+from .whatif import context_tokens, fresh_tokens, met, service, slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .fit import Fit
     from .posterior import Array
+    from .verdict import Whatif
     from .work import Work
 
 
-def derived_signals(fit: Fit, seen: Mapping[str, Signal]) -> list[Signal]:
+def derived_signals(model: Whatif, seen: Mapping[str, Signal]) -> list[Signal]:
     """What the fit tells: utilisation now and without the batch cap, and what binds each phase's passes."""
+    fit, base, free = model.fit, model.outcome(), model.outcome(UNCAPPED)
     counted = seen.get("requests_count", seen.get("engine_finished_count"))
     n = counted.n if counted else 0
-    free = uncapped(fit.engine)
-    found = {
-        "capacity_gain_uncapped_ratio": capacity(free, fit.load) / capacity(fit.engine, fit.load)
-    }
-    base = solve(fit.engine, fit.load)
+    found = {"capacity_gain_uncapped_ratio": free.capacity_per_s / base.capacity_per_s}
     if fit.load.open_loop:
         found["rho_capped_ratio"] = base.rho
-        found["rho_uncapped_ratio"] = solve(free, fit.load).rho
+        found["rho_uncapped_ratio"] = free.rho
     for phase, shares in (("decode", fit.decode), ("prefill", fit.prefill)):
         found |= {f"{phase}_{part}_share_ratio": shares[part] for part in PARTS if part != "other"}
     if fit.work.gpus == 1:
@@ -46,18 +45,14 @@ def derived_signals(fit: Fit, seen: Mapping[str, Signal]) -> list[Signal]:
 
 def _floors(fit: Fit, step_s: Array, own_s: Array, batch: Array) -> dict[str, Array]:
     """Floor over achieved, at the device's peaks, where model and device are known."""
-    work, found = fit.work, {}
-    read, token = work.read_peak_s, work.token_peak_s
-    if read is not None and work.kv_per_read is not None:
-        decoding = met(batch, slots(fit.engine, fit.load))
-        touched = 1.0 - np.power(1.0 - work.expert_touch, decoding)
-        floor = 1.0 + work.expert_per_read * touched
-        floor = floor + work.kv_per_read * decoding * context_tokens(fit.load)
-        found["decode_floor_ratio"] = read * floor / step_s
-    if token is not None:
-        prompt = fit.load.input_tokens * fit.engine.computed_ratio
-        floor = token * (1.0 + work.attention_ratio) * prompt
-        found["prefill_floor_ratio"] = np.asarray(floor / (own_s + step_s))
+    decoding = met(batch, slots(fit.engine, fit.load))
+    read = fit.work.read_floor_s(decoding, decoding * context_tokens(fit.load))
+    prompt = fit.work.prompt_floor_s(fresh_tokens(fit.engine, fit.load))
+    found = {}
+    if read is not None:
+        found["decode_floor_ratio"] = read / step_s
+    if prompt is not None:
+        found["prefill_floor_ratio"] = np.asarray(prompt / (own_s + step_s))
     return found
 
 

@@ -30,7 +30,7 @@ from .advice import rank_levers
 from .budget import ceilings, time_budget
 from .by_rules import by_rules, weighed
 from .confidence import confidence
-from .counterfactual import Question, tied
+from .counterfactual import UNCAPPED, Question, tied
 from .coverage import level_one, missing_lines
 from .database import open_database
 from .derived import derived_signals
@@ -44,7 +44,6 @@ from .tail import tail_phases
 from .target import TargetSpec, default_target, parse_guard, parse_target
 from .target_file import read_target
 from .verdict import MISFIT, NOTHING, Label, Whatif, label_run, misfit, question, what_if
-from .whatif import solve, uncapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -112,7 +111,7 @@ def diagnose_open(
         next_measurement=next_measurement(a.verdict, a.prechecks, run.manifest, a.facts, missing),
         exhibits=exhibits(con, a.budget, a.by_name)
         | tail_phases(con, a.spec)
-        | {"floors": (floor_rows(fitted) if fitted else []) or None},
+        | {"floors": (floor_rows(a.model) if a.model else []) or None},
         coverage={"levels": {"1": level_one(a.facts), "2": 0.0, "3": 0.0}, "missing": missing},
         scorecard=_scorecard(run, con),
     )
@@ -165,7 +164,7 @@ def analyse(
     model = None
     if fitted is not None:
         model = what_if(fitted, fitted.facts)
-        found = with_derived(found, derived_signals(fitted, by_name))
+        found = with_derived(found, derived_signals(model, by_name))
     facts = _numbers(found)
     signals = Signals(found)
     prechecks = [_precheck(rule, o) for rule, o in _outcomes(load_prechecks(), signals)]
@@ -180,7 +179,7 @@ def analyse(
         run.manifest,
         unsound=next((p.says for p in prechecks if p.effect == "invalid"), None),
     )
-    budget = time_budget(goal, by_name, model, _wait_after_cap(label, model, facts))
+    budget = time_budget(goal, by_name, model, _wait_after_cap(model, facts))
     return Analysis(
         spec, found, model, prechecks, findings, verdict, label, goal, not_shown, budget
     )
@@ -366,12 +365,11 @@ def _short(label: Label) -> dict[str, Any]:
     }
 
 
-def _wait_after_cap(label: Label, model: Whatif | None, facts: Mapping[str, float]) -> float | None:
+def _wait_after_cap(model: Whatif | None, facts: Mapping[str, float]) -> float | None:
     """Mean wait that would be left with the batch cap out of the way; None without a model."""
     if model is None:
         return None
-    engine, load = model.fit.engine, model.fit.load
-    after = tied(solve(uncapped(engine), load), model.by_path["e2e"].outcomes[""], facts)
+    after = tied(model.outcome(UNCAPPED), model.outcome(), facts)
     return float(np.median(after["wait_s"]))
 
 

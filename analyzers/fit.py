@@ -18,7 +18,16 @@ from .evidence import Observation, log_likelihood, observations, predict
 from .posterior import sample
 from .priors import priors, step_of
 from .step_cost import PARTS, StepCost, shares
-from .whatif import UNLIMITED, Engine, Load, context_tokens, front_end_work, met, slots
+from .whatif import (
+    UNLIMITED,
+    Engine,
+    Load,
+    context_tokens,
+    fresh_tokens,
+    front_end_work,
+    met,
+    slots,
+)
 from .work import Work, work_of
 
 if TYPE_CHECKING:
@@ -67,13 +76,6 @@ class Fit:
     def error(self) -> float:
         """Median of the errors, 0 where the model reproduces all that was seen."""
         return float(np.median(self.errors)) if self.errors else 1.0
-
-    def middle(self) -> Engine:
-        """One engine in the middle of the hypotheses, part by part: for accounts, not for gains."""
-        parts = vars(self.engine.step)
-        return replace(
-            self.engine, step=StepCost(**{k: float(np.median(v)) for k, v in parts.items()})
-        )
 
 
 def fit(
@@ -131,15 +133,9 @@ def fit(
     kept = np.linspace(0, len(points["read"]) - 1, HYPOTHESES).astype(int)
     points = {name: v[kept] for name, v in points.items()}
     engine = engine_of(points)
+    foreseen = [np.maximum(predict(o, engine, load, points, rate), 1e-12) for o in seen]
     errors = [
-        abs(
-            float(
-                np.median(
-                    np.log(np.maximum(predict(o, engine, load, points, rate), 1e-12) / o.value)
-                )
-            )
-        )
-        for o in seen
+        abs(float(np.median(np.log(f / o.value)))) for f, o in zip(foreseen, seen, strict=True)
     ]
     decode, prefill = phase_shares(engine, load, batch)
     missing = [
@@ -165,10 +161,7 @@ def phase_shares(
     decoding = met(batch, slots(engine, load))
     context = decoding * context_tokens(load)
     alone = shares(engine.step, decoding, 0.0, context)
-    chunk = np.minimum(
-        np.maximum(1.0, load.input_tokens * engine.computed_ratio),
-        np.maximum(1.0, engine.token_budget - decoding),
-    )
+    chunk = np.minimum(fresh_tokens(engine, load), np.maximum(1.0, engine.token_budget - decoding))
     mixed = shares(engine.step, decoding, chunk, context)
     return alone, mixed
 

@@ -115,7 +115,7 @@ def pass_cost(cost: StepCost, batch: Number, prompt_tokens: Number, context: Num
         context: cached tokens that decoding sequences attend to, summed over them.
     """
     tokens = batch * (1.0 + cost.draft_tokens) + prompt_tokens
-    touched = 1.0 - np.power(1.0 - cost.expert_touch, tokens)
+    touched = experts_touched(cost.expert_touch, tokens)
     weights = cost.weights_s + cost.expert_s * touched
     compute = cost.token_s * (tokens + cost.attention_ratio * prompt_tokens)
     kv = cost.kv_s * context
@@ -130,6 +130,11 @@ def pass_cost(cost: StepCost, batch: Number, prompt_tokens: Number, context: Num
     return Pass(
         weights, compute, kv, other, cost.floor_s, link, cost.launch_s, host, kernels, gpu, total
     )
+
+
+def experts_touched(touch: Number, tokens: Number) -> Number:
+    """Share (0..1) of a mixture's experts that a pass of `tokens` reads when one token touches `touch` of them."""
+    return 1.0 - np.power(1.0 - touch, tokens)
 
 
 def step_s(cost: StepCost, batch: Number, prompt_tokens: Number, context: Number) -> Number:

@@ -18,6 +18,7 @@ import numpy as np
 
 from .counterfactual import (
     HOST_PARTS,
+    UNCAPPED,
     Gain,
     Policy,
     Question,
@@ -29,7 +30,7 @@ from .counterfactual import (
     solve_all,
     spread,
 )
-from .whatif import service
+from .whatif import Outcome, service, uncapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,6 +151,10 @@ class Whatif:
     tried: Mapping[str, Policy]
     by_path: Mapping[str, Solved]
 
+    def outcome(self, world: str = "") -> Outcome:
+        """How a world comes out behind the whole path; the base by default."""
+        return self.by_path["e2e"].outcomes[world]
+
     def solved(self, ask: Question) -> Solved:
         """The worlds behind the path that the metric sees."""
         return self.by_path["ttft" if ask.metric == "ttft" and "ttft" in self.by_path else "e2e"]
@@ -174,6 +179,7 @@ def what_if(fit: Fit, facts: Mapping[str, float]) -> Whatif:
             key: (replace(policy.engine, path_s=engine.path_s), fit.load)
             for key, policy in tried.items()
         }
+        worlds[UNCAPPED] = (uncapped(engine), fit.load)
         by_path[name] = solve_all((engine, fit.load), worlds, fit.n)
     return Whatif(fit, facts, tried, by_path)
 
@@ -286,7 +292,7 @@ def _arithmetic(ask: Question, model: Whatif) -> str:
         return "recomputation"
     if ask.metric in ("ttft", "prefill"):
         return "prefill FLOPs"
-    base = model.by_path["e2e"].outcomes[""]
+    base = model.outcome()
     taken = service(fit.engine, fit.load, base.batch, 0.0)
     passes = fit.load.output_tokens / np.maximum(1.0, base.batch)
     decode = float(np.median(fit.decode["compute"] * taken.step_s * passes))

@@ -158,10 +158,14 @@ class Service:
     full_s: Number
 
 
+def fresh_tokens(engine: Engine, load: Load) -> Number:
+    """Tokens of the mean prompt that no cache holds, at least one: the last is always computed."""
+    return np.maximum(1.0, load.input_tokens * engine.computed_ratio)
+
+
 def computed_tokens(engine: Engine, load: Load) -> Number:
     """Prompt tokens a request that are really computed, those after preemptions included."""
-    fresh = np.maximum(1.0, load.input_tokens * engine.computed_ratio)
-    return fresh + engine.recompute_tokens
+    return fresh_tokens(engine, load) + engine.recompute_tokens
 
 
 def service(engine: Engine, load: Load, batch: Number, rate: Number) -> Service:
@@ -174,7 +178,7 @@ def service(engine: Engine, load: Load, batch: Number, rate: Number) -> Service:
     step, own, free, full = _passes(engine, load, batch, rate)
     mix = np.clip(rate * own, 0.0, _MAX_MIX)
     mean = step / (1.0 - mix)
-    passes = np.maximum(1.0, load.input_tokens * engine.computed_ratio / free)
+    passes = np.maximum(1.0, fresh_tokens(engine, load) / free)
     alone = np.minimum(prefill_pass(step, own, mix), full)
     longest = np.where(passes > 1.0, full, alone)
     after = np.maximum(0.0, load.output_tokens - 1.0) / engine.step.tokens_per_pass
@@ -220,7 +224,7 @@ def _passes(
     Where a pass has a ceiling that hides one prompt it may not hide several: a prompt finds itself in a
     pass with as many others as arrive in a mean one, and adds its part of what they add together.
     """
-    computed = np.maximum(1.0, load.input_tokens * engine.computed_ratio)
+    computed = fresh_tokens(engine, load)
     share = computed / np.maximum(computed + load.output_tokens, 1.0)
     limit = np.maximum(1.0, engine.token_budget * (1.0 - share))
     decoding = np.minimum(met(batch, slots(engine, load)), limit)
@@ -342,7 +346,7 @@ def itl_at(engine: Engine, load: Load, outcome: Outcome, quantile: float) -> Num
     than the token budget.
     """
     step, own, free, _ = _passes(engine, load, outcome.batch, outcome.requests_per_s)
-    computed = np.maximum(1.0, load.input_tokens * engine.computed_ratio)
+    computed = fresh_tokens(engine, load)
     chunks = np.maximum(1.0, computed / free)
     stalled = np.minimum(1.0, chunks * outcome.batch / np.maximum(1.0, load.output_tokens - 1.0))
     if not load.prompt_percentiles:
@@ -416,7 +420,7 @@ def _residual(load: Load, taken: Service) -> Number:
 
 def _budget_wait(engine: Engine, load: Load, taken: Service) -> Number:
     """Mean wait for token budget: full passes serve prompts in order, each as many at once as it has room for."""
-    computed = np.maximum(1.0, load.input_tokens * engine.computed_ratio)
+    computed = fresh_tokens(engine, load)
     at_once = np.maximum(1.0, taken.free / computed)
     full = taken.step_s + taken.own_s * taken.free / computed
     whole = at_once * computed / taken.free * full

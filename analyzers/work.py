@@ -14,6 +14,7 @@ from ..errors import WhyboundError
 from ..rules.hardware import Device, find_device
 from .devices import fitting, gpus_of, number
 from .model_shape import shape_of
+from .step_cost import Number, experts_touched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,6 +96,19 @@ class Work:
             return None
         ridge = math.sqrt(self.ridge_tokens[0] * self.ridge_tokens[1])
         return self.read_peak_s * (1.0 + self.expert_per_read) / ridge
+
+    def read_floor_s(self, batch: Number, context: Number) -> Number | None:
+        """A decode pass that only reads, at the peak: weights once, KV of `context` tokens; None where unknown."""
+        if self.read_peak_s is None or self.kv_per_read is None:
+            return None
+        experts = self.expert_per_read * experts_touched(self.expert_touch, batch)
+        return self.read_peak_s * (1.0 + experts + self.kv_per_read * context)
+
+    def prompt_floor_s(self, tokens: Number) -> Number | None:
+        """The arithmetic of `tokens` of a prompt at the peak; None where model or device are not known."""
+        if self.token_peak_s is None:
+            return None
+        return self.token_peak_s * (1.0 + self.attention_ratio) * tokens
 
     @property
     def on_gpu(self) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fits import LOAD, fit_of
+from fits import LOAD, fit_of, model_of
 from passes import H100, HEALTHY, LAUNCHES
 
 from whybound.analyzers.derived import derived_signals, work_signals
@@ -18,7 +18,7 @@ SEEN = {"requests_count": Signal(name="requests_count", value=70.0, n=70)}
 
 
 def derived(*steps, signals=SEEN, **world):
-    found = derived_signals(fit_of(*steps, **{**LIMITS, **world}), signals)
+    found = derived_signals(model_of(*steps, **{**LIMITS, **world}), signals)
     assert len({s.name for s in found}) == len(found)
     return {s.name: s for s in found}
 

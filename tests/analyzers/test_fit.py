@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from fits import middle
 from passes import H100, HEALTHY, HOST, LAUNCHES
 
 from whybound.analyzers import fit as fit_module
@@ -155,9 +156,9 @@ def test_hypotheses_are_whole(recorded):
         value = np.asarray(getattr(found.engine.step, f.name))
         assert value.shape in ((), (found.n,)), f.name
         assert np.isfinite(value).all(), f.name
-    middle = found.middle().step
-    assert all(np.ndim(v) == 0 for v in vars(middle).values())
-    assert middle.weights_s == np.median(found.engine.step.weights_s)
+    step = middle(found)
+    assert all(np.ndim(v) == 0 for v in vars(step).values())
+    assert step.weights_s == np.median(found.engine.step.weights_s)
 
 
 def test_one_run_has_one_fit(new_build, emulated_at):

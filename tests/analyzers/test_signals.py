@@ -7,6 +7,7 @@ import pytest
 from whybound.analyzers.derived import derived_signals
 from whybound.analyzers.fit import fit
 from whybound.analyzers.signals import _row_signals, read_signals, signal_views, unit_of
+from whybound.analyzers.verdict import what_if
 from whybound.collector.schema import UNIT_SUFFIXES
 from whybound.rules.load import load_levers, load_prechecks, load_rules
 
@@ -92,7 +93,7 @@ def of_the_fit(con):
     seen = {s.name: s for s in read_signals(con)}
     facts = {k: s.value for k, s in seen.items() if s.value is not None}
     fitted = fit(con, facts, {}, KNOWN, "open")
-    derived = derived_signals(fitted, seen)
+    derived = derived_signals(what_if(fitted, fitted.facts), seen)
     for signal in derived:
         assert signal.text is not None or signal.unit in UNIT_SUFFIXES, signal
     return {s.name for s in derived}

@@ -17,7 +17,7 @@ NAMES = [
     ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "Qwen/Qwen2.5-7B", "int4"),
     ("Qwen2.5-7B-Instruct-GPTQ-Int8", "Qwen/Qwen2.5-7B", "int8"),
     ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "Qwen/Qwen3-30B-A3B", "fp8"),
-    ("/root/hub/models--Qwen--Qwen3-8B/snapshots/0abc", "Qwen/Qwen3-8B", ""),
+    ("/srv/hub/models--Qwen--Qwen3-8B/snapshots/0abc", "Qwen/Qwen3-8B", ""),
     ("deepseek-ai/DeepSeek-V3-0324", "deepseek-ai/DeepSeek-V3", ""),
     ("google/gemma-2-9b-it", "google/gemma-2-9b", ""),
     ("mistralai/Mistral-7B-Instruct-v0.1", "mistralai/Mistral-7B-v0.1", ""),

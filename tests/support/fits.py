@@ -22,6 +22,11 @@ def hypotheses(*steps: StepCost) -> StepCost:
     )
 
 
+def middle(fit: Fit) -> StepCost:
+    """The middle of the hypotheses, part by part."""
+    return StepCost(**{k: float(np.median(v)) for k, v in vars(fit.engine.step).items()})
+
+
 def fit_of(*steps: StepCost, load: Load = LOAD, work: Work | None = None, **engine: Any) -> Fit:
     """A fit of which these steps are the hypotheses; `engine` holds its limits."""
     whole = Engine(hypotheses(*steps), **engine)
@@ -35,7 +40,7 @@ def fit_of(*steps: StepCost, load: Load = LOAD, work: Work | None = None, **engi
 
 def seen(fit: Fit, **scale: float) -> dict[str, float]:
     """The signals of a run that the middle of the hypotheses explains exactly, perhaps but for a factor."""
-    base = solve(replace(fit.engine, step=hypotheses(fit.middle().step)), fit.load)
+    base = solve(replace(fit.engine, step=hypotheses(middle(fit))), fit.load)
     found = {
         "front_end_work_mean_s": base.front_end_s,
         "wait_mean_s": base.wait_s,
