@@ -85,12 +85,17 @@ def _steps(con: duckdb.DuckDBPyConnection) -> list[Observation]:
     rows = con.execute(
         """
         WITH s AS (
-          SELECT coalesce(prefill_tokens, 0) AS p, coalesce(decode_requests_count, 0) AS b,
+          -- among alike passes the order is any, but always the same
+          SELECT hash(t_ns, elapsed_s, host_s, device_s) AS place,
+            coalesce(prefill_tokens, 0) AS p, coalesce(decode_requests_count, 0) AS b,
             coalesce(context_tokens, 0) AS c, elapsed_s, host_s, device_s
           FROM steps WHERE elapsed_s > 0
         ), binned AS (
           SELECT *, p > 0 AS mixed,
-            ntile(6) OVER (PARTITION BY p > 0 ORDER BY CASE WHEN p > 0 THEN p ELSE b END) AS bin FROM s
+            ntile(6) OVER (
+              PARTITION BY p > 0 ORDER BY CASE WHEN p > 0 THEN p ELSE b END, place
+            ) AS bin
+          FROM s
         )
         SELECT mixed, count(*), median(b), median(p), median(c),
           median(elapsed_s), median(host_s), median(device_s)
@@ -124,12 +129,13 @@ def _gaps(
     rows = con.execute(
         """
         WITH chosen AS (
-          SELECT b.batch_mean_count, CASE WHEN $alone THEN b.gap_p50_s ELSE b.client_tpot_s END AS gap
+          SELECT b.batch_mean_count, hash(request_id) AS place,
+            CASE WHEN $alone THEN b.gap_p50_s ELSE b.client_tpot_s END AS gap
           FROM request_batch b JOIN measured_requests r USING (request_id), run_window w
           WHERE b.batch_mean_count > 0 AND ($alone OR r.end_ns <= w.send_end_ns)
         ), binned AS (
           -- a crowded server is mostly full: the few requests that saw it fill up tell most
-          SELECT *, CASE WHEN $alone THEN ntile(5) OVER (ORDER BY batch_mean_count)
+          SELECT *, CASE WHEN $alone THEN ntile(5) OVER (ORDER BY batch_mean_count, place)
             ELSE round(4 * (batch_mean_count - min(batch_mean_count) OVER ())
               / nullif(max(batch_mean_count) OVER () - min(batch_mean_count) OVER (), 0)) END AS bin
           FROM chosen WHERE gap > 0

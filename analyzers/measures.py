@@ -66,7 +66,7 @@ def _quantile(spec: TargetSpec, con: duckdb.DuckDBPyConnection) -> Measured:
     values = column(
         con,
         f"SELECT {name} FROM measured_requests"  # noqa: S608 — a name of ours
-        f" WHERE status = 'ok' AND {name} IS NOT NULL ORDER BY arrival_ns",
+        f" WHERE status = 'ok' AND {name} IS NOT NULL ORDER BY arrival_ns, request_id",
     )
     if not len(values):
         return Measured(why=NO_LOAD)

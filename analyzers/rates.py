@@ -48,7 +48,8 @@ def client_rate(metric: str, value: float, con: duckdb.DuckDBPyConnection) -> Me
     if metric == "error_rate":
         failed = column(
             con,
-            "SELECT (status NOT IN ('ok', 'unfinished'))::DOUBLE FROM measured_requests ORDER BY arrival_ns",
+            "SELECT (status NOT IN ('ok', 'unfinished'))::DOUBLE FROM measured_requests"
+            " ORDER BY arrival_ns, request_id",
         )
         return Measured(value, *share_interval(failed))
     if metric == "request_rate":

@@ -3,7 +3,7 @@
 -- signals: level 1
 CREATE TABLE client_latency AS
 WITH blocks AS (
-  SELECT ntile(20) OVER (ORDER BY arrival_ns) AS block, * FROM measured_requests WHERE status = 'ok'
+  SELECT ntile(20) OVER (ORDER BY arrival_ns, request_id) AS block, * FROM measured_requests WHERE status = 'ok'
 ), per_block AS (
   SELECT
     avg(client_ttft_s) AS ttft_s, avg(client_e2e_s) AS e2e_s, avg(client_tpot_s) AS tpot_s,

@@ -7,7 +7,7 @@ WITH halves AS (
     avg(client_e2e_s) FILTER (quarter = 1) AS first_quarter,
     avg(client_e2e_s) FILTER (quarter > 1) AS rest,
     count(*) AS n
-  FROM (SELECT client_e2e_s, ntile(4) OVER (ORDER BY arrival_ns) AS quarter FROM measured_requests WHERE status = 'ok')
+  FROM (SELECT client_e2e_s, ntile(4) OVER (ORDER BY arrival_ns, request_id) AS quarter FROM measured_requests WHERE status = 'ok')
 ), steps AS (
   -- against the fitted line: a burst makes the batch, and so the step, larger; warm-up makes it longer than that
   SELECT
@@ -16,14 +16,14 @@ WITH halves AS (
   FROM (
     SELECT
       b.gap_p50_s / nullif(f.step_base_s + f.step_per_sequence_s * b.batch_mean_count, 0) AS slowness,
-      ntile(4) OVER (ORDER BY m.arrival_ns) AS quarter
+      ntile(4) OVER (ORDER BY m.arrival_ns, m.request_id) AS quarter
     FROM request_batch b JOIN measured_requests m ON m.request_id = b.request_id, step_fit f
     WHERE f.step_base_s > 0 AND f.step_per_sequence_s > 0
   )
 ), firsts AS (
-  SELECT arg_min(client_ttft_s / usual, arrival_ns) AS ratio
+  SELECT first(client_ttft_s / usual ORDER BY arrival_ns, request_id) FILTER (client_ttft_s / usual IS NOT NULL) AS ratio
   FROM (
-    SELECT arrival_ns, client_ttft_s, nullif(median(client_ttft_s) OVER (PARTITION BY workload), 0) AS usual
+    SELECT arrival_ns, request_id, client_ttft_s, nullif(median(client_ttft_s) OVER (PARTITION BY workload), 0) AS usual
     FROM measured_requests WHERE status = 'ok'
   )
 ), ends AS (

@@ -5,7 +5,7 @@ CREATE VIEW warmup AS
 WITH batches AS (
   SELECT batch, avg(client_e2e_s) AS y, min(arrival_ns) AS start_ns
   FROM (
-    SELECT client_e2e_s, arrival_ns, (row_number() OVER (ORDER BY arrival_ns) - 1) // 5 AS batch
+    SELECT client_e2e_s, arrival_ns, (row_number() OVER (ORDER BY arrival_ns, request_id) - 1) // 5 AS batch
     FROM measured_requests WHERE status = 'ok' AND client_e2e_s IS NOT NULL
   )
   GROUP BY batch
