@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
+import pyarrow as pa
 from msgspec import structs
 
 from ..collector.store import Run, open_run
@@ -215,37 +217,27 @@ def _asked(run: Run, target: str | None, guards: Sequence[str]) -> tuple[str | N
     return read_target(target, guards, kept)
 
 
+SIGNAL_COLUMNS = pa.schema({
+    "name": pa.string(), "scope": pa.string(), "value": pa.float64(), "text": pa.string(),
+    "low": pa.float64(), "high": pa.float64(), "unit": pa.string(), "n": pa.int64(),
+    "coverage": pa.float64(), "level": pa.int32(), "source": pa.string(),
+})  # fmt: skip
+FINDING_COLUMNS = pa.schema({
+    "rule": pa.string(), "scope": pa.string(), "state": pa.string(), "class": pa.string(),
+    "sub_cause": pa.string(), "says": pa.string(),
+})  # fmt: skip
+
+
 def _tables(con: duckdb.DuckDBPyConnection, signals: list[Signal], findings: list[Finding]) -> None:
     """Signals and findings as tables beside the views, for `profile sql`."""
-    con.execute(
-        "CREATE OR REPLACE TABLE signals (name VARCHAR, scope VARCHAR, value DOUBLE, text VARCHAR, low DOUBLE,"
-        " high DOUBLE, unit VARCHAR, n BIGINT, coverage DOUBLE, level INTEGER, source VARCHAR)"
-    )
-    con.execute(
-        "CREATE OR REPLACE TABLE findings (rule VARCHAR, scope VARCHAR, state VARCHAR, class VARCHAR,"
-        " sub_cause VARCHAR, says VARCHAR)"
-    )
-    rows = [
-        (
-            s.name,
-            s.scope,
-            s.value,
-            s.text,
-            s.low,
-            s.high,
-            s.unit,
-            s.n,
-            s.coverage,
-            s.level,
-            s.source,
-        )
-        for s in signals
-    ]
-    if rows:
-        con.executemany("INSERT INTO signals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    said = [(f.rule, f.scope, f.state, f.class_, f.sub_cause, f.says) for f in findings]
-    if said:
-        con.executemany("INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?)", said)
+    for table, rows, schema in (
+        ("signals", signals, SIGNAL_COLUMNS),
+        ("findings", findings, FINDING_COLUMNS),
+    ):
+        content = pa.Table.from_pylist([msgspec.to_builtins(r) for r in rows], schema)
+        con.register("arrived", content)
+        con.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM arrived")  # noqa: S608
+        con.unregister("arrived")
 
 
 def _outcomes(rules: Mapping[str, Rule], signals: Signals) -> list[tuple[Rule, Outcome]]:
