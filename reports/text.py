@@ -293,17 +293,19 @@ class _Report:
 
     def _soundness(self) -> None:
         self.console.print()
-        checks = [p for p in outline.explaining(self.d) if p.state in {"fires", "cannot_tell"}]
+        checks = [p for p in self.d.prechecks if p.state == "fires"]
         for i, p in enumerate(checks[: self.limits.checks]):
-            style = "bold red" if p.state == "fires" else "bold yellow"
             remedy = f" -> {p.remedy}" if p.remedy else ""
             said = self._clip(p.says + remedy, 1 if i else self.limits.prose, 22)
-            self._out(self._row((f"Precheck {outline.STATE_WORDS[p.state]}: ", style), (said, "")))
+            label = f"Precheck {outline.STATE_WORDS[p.state]}: "
+            self._out(self._row((label, "bold red"), (said, "")))
         clear = sum(p.state == "clear" for p in self.d.prechecks)
         more = len(checks) - self.limits.checks
         counts = [f"{clear} clear"] if clear or self.d.prechecks else ["none was run"]
-        counts += [f"{more} more not clear"] if more > 0 else []
-        self._out(self._text(f"Prechecks: {', '.join(counts)}", "dim"))
+        counts += [f"{more} more that fire"] if more > 0 else []
+        unknown = [wording.words(p.id) for p in self.d.prechecks if p.state == "cannot_tell"]
+        counts += [f"not measured: {', '.join(unknown)}"] if unknown else []
+        self._out(self._text(self._clip(f"Prechecks: {', '.join(counts)}", 2), "dim"))
         absent = [f"level {name}" for name, how in outline.levels(self.d) if how == "not measured"]
         absent += [f"{what} ({why})" if why else what for what, why in outline.missing(self.d)]
         said = ", ".join(absent) or "nothing is listed"
