@@ -167,7 +167,10 @@ def _gain(
     elif float(np.median(solved.outcomes[""].rho)) > 1.0:
         why = "nothing steady: more arrives than can be served, so the gain grows with how long that lasts"
     elif bound is not None:
-        why = f"the wait and the batch shrink with it: more than Amdahl's {bound.gain:.2f} on its own part"
+        why = (
+            "the wait and the batch shrink with it: more than Amdahl's"
+            f" {bound.gain:.2f} at the upper end of its share"
+        )
     else:
         named = f", {label.binding_resource}" if label.binding_resource else ""
         why = f"the next ceiling{named}"

@@ -86,20 +86,27 @@ def _on_run(
 
 def _told(found: Estimated) -> str:
     """A few lines: the gain with its interval, what caps it, whether it helps, and how to apply it."""
+    from ..reports import wording
+
     advice, gain = found.advice, found.advice.gain
     if gain is None:
         head = "no estimate: the model does not know this part, or it was not measured"
     else:
+        interval = wording.gain_interval(gain.low, gain.high)
         head = (
-            f"{gain.mid - 1:+.0%} on {found.target.text} (80 % of hypotheses: {gain.low - 1:+.0%} to"
-            f" {gain.high - 1:+.0%}), by {gain.method}"
+            f"{wording.gain(gain.mid)} on {found.target.text} ({interval}, 80 % of hypotheses),"
+            f" by {wording.words(gain.method)}"
         )
     helps = {True: "yes", False: "no", "check_first": "check first"}[advice.helps]
-    lines = [f"{advice.id}: {advice.title}", f"  gain      {head}"]
-    lines += [f"  capped    {gain.capped_by}"] if gain else []
+    lines = [("gain", head)]
+    if gain is not None:
+        lines.append(("capped by", gain.capped_by))
     if advice.amdahl is not None:
-        bound = f"{advice.amdahl.gain:.3g} times" if advice.amdahl.gain < 1e6 else "none"
-        lines.append(f"  amdahl    acts on {advice.amdahl.p:.0%} of the time; bound {bound}")
-    lines.append(f"  helps     {helps}: {advice.why}")
-    lines += [f"  {engine:<9} {flag}" for engine, flag in advice.flags.items()]
-    return "\n".join(lines)
+        bound = wording.gain(advice.amdahl.gain) if advice.amdahl.gain < 1e6 else "none"
+        lines.append(
+            ("Amdahl", f"acts on {wording.share(advice.amdahl.p)} of the time; bound {bound}")
+        )
+    lines += [("helps", f"{helps}: {advice.why}"), *advice.flags.items()]
+    return "\n".join(
+        [f"{advice.id}: {advice.title}", *(f"  {key:<12}  {text}" for key, text in lines)]
+    )
