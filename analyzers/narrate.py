@@ -50,7 +50,7 @@ def sentence(
     if verdict.class_ is not None:
         return _resource(verdict, label, target, facts)
     if label.reason == NOTHING:
-        return "No bottleneck stands out: no single change would improve the target by 15 %."
+        return "No bottleneck stands out: no single change of server or path would improve the target by 15 %."
     if label.reason == "misfit":
         return (
             "Cannot tell: no step cost that this model on this GPU could have comes near what was measured."
@@ -59,7 +59,7 @@ def sentence(
     if label.reason == "split":
         return (
             f"Cannot tell {_either(verdict.candidates)} apart: what was measured fits all of them"
-            f"{'; ' + missing[0] + ' was not measured' if missing else ''}."
+            f"{'; ' + missing[0] if missing else ''}."
         )
     return f"Cannot tell: {missing[0] if missing else label.reason}."
 
@@ -159,6 +159,7 @@ def _scheduling(label: Label, facts: Mapping[str, float]) -> str:
 
 
 def _either(names: list[str]) -> str:
+    names = ["no bottleneck at all" if name == "none" else name for name in names]
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
 
 
