@@ -20,6 +20,9 @@ SAME_MEMORY = 1.2
 
 MOST_GPUS = 1024
 
+SIGNS_OF_A_GPU = ("device", "gpus_seen", "gpu_count", "gpu_memory_utilization", "cudagraph_mode")
+"""Settings of which one at least must be there for a GPU to be assumed of a model that nobody named."""
+
 
 def number(settings: Mapping[str, str], key: str) -> float | None:
     """A setting that is a finite number above 0; None for anything else."""
@@ -64,8 +67,13 @@ def gpus_of(
 
 
 def fitting(settings: Mapping[str, str], share: Mapping[str, float]) -> list[Device]:
-    """GPUs whose memory is what one GPU's weights and KV cache take of it; all GPUs where that is not known."""
+    """GPUs whose memory is what one GPU's weights and KV cache take of it; all GPUs where that is not known.
+
+    None where nothing at all speaks of a GPU: then a step may cost anything, and the fit says what it can.
+    """
     if settings.get("device", "cuda") not in ("cuda", "auto", ""):
+        return []
+    if not share and not any(key in settings for key in SIGNS_OF_A_GPU):
         return []
     bytes_held = held(settings, share) if _told(settings) else None
     if bytes_held is None:

@@ -195,3 +195,18 @@ def test_a_device_alone_still_tells_the_ridge():
     assert middle(got.ridge_tokens) == pytest.approx(FLOPS / READ_PER_S, rel=0.02)
     (missing,) = got.missing
     assert "model" in missing
+
+
+@pytest.mark.parametrize(
+    ("settings", "assumed"),
+    [
+        pytest.param({}, False, id="nothing"),
+        pytest.param({"max_num_seqs": "8"}, False, id="a setting of any engine"),
+        pytest.param({"device": "cpu", "gpus_seen": "1"}, False, id="a CPU beside a GPU"),
+        pytest.param({"device": "cuda"}, True, id="cuda"),
+        pytest.param({"gpus_seen": "2"}, True, id="GPUs were sampled"),
+        pytest.param({"model": "Qwen/Qwen3-8B"}, True, id="a model that wants one"),
+    ],
+)
+def test_a_gpu_is_assumed_only_where_something_speaks_of_one(settings, assumed):
+    assert work_of(settings, 100, 200).on_gpu is assumed
