@@ -218,7 +218,7 @@ def test_the_verdict_needs_no_client(world: World, attached: tuple[Path, dict[st
     assert diagnosis["target"]["text"] == "mean e2e"
     assert diagnosis["target"]["value"] > 1
     missing = "\n".join(diagnosis["coverage"]["missing"])
-    assert "load mode: unknown, treated as an open loop" in missing
+    assert "load mode: not recorded, taken for an open loop of Poisson arrivals" in missing
     assert "idle time:" in missing
 
 
