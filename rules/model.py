@@ -198,7 +198,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `effect` and `remedy` are for prechecks: a failed one is `invalid` (the verdict is withheld) or
     `explains` (the class stays, the precheck is named as its cause). `applies` must hold (fire) for
     the rule to be applicable at all; when it is clear the rule is `not_applicable`. `per` names the
-    scope keys, comma-separated, for each of whose scopes the rule is judged.
+    scope keys, comma-separated, for each of whose scopes the rule is judged. `odds`, at least 1: how
+    many times likelier the symptom is seen where its class is right than where another is.
     """
 
     id: str
@@ -211,6 +212,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cases: list[Case]
     class_: Class | None = msgspec.field(default=None, name="class")
     sub_cause: str | None = None
+    odds: float = 3.0
     applies: list[Condition] = []
     per: str | None = None
     levers: list[str] = []
