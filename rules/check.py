@@ -50,6 +50,8 @@ def check_rule(rule: Rule, kind: str) -> Iterator[Problem]:
         if part not in SCOPE_KEYS:
             hint = did_you_mean(part, SCOPE_KEYS)
             yield Problem(("per",), f"unknown scope key {part!r}{hint}")
+    if not 1 <= rule.odds < math.inf:
+        yield Problem(("odds",), f"odds are at least 1 and finite, not {rule.odds}")
     if not 0 <= rule.min_coverage <= 1:
         yield Problem(("min_coverage",), f"min_coverage is 0..1, not {rule.min_coverage}")
     if not rule.when:
