@@ -67,15 +67,8 @@ def features(label: Label, supporting: int, opposing: int) -> dict[str, float]:
     }
 
 
-GIVEN_MOST = 0.6
-"""Most that a verdict on figures that were given, not recorded, may claim: no run taught how far to trust one."""
-
-
-def confidence(label: Label, supporting: int, opposing: int, *, given: bool = False) -> Confidence:
-    """How likely the label's class is right; 0 for an abstention.
-
-    `given`: the load or its timing was told, assumed or derived, not recorded.
-    """
+def confidence(label: Label, supporting: int, opposing: int) -> Confidence:
+    """How likely the label's class is right, of a run that was recorded; 0 for an abstention."""
     learnt = calibration()
     if label.reason in ("split", "misfit", "no load was measured"):
         return Confidence(0.0, "no confidence in an abstention")
@@ -84,9 +77,4 @@ def confidence(label: Label, supporting: int, opposing: int, *, given: bool = Fa
         weights[name] * value for name, value in features(label, supporting, opposing).items()
     )
     value = 1.0 / (1.0 + math.exp(-score))
-    if given:
-        return Confidence(
-            round(min(GIVEN_MOST, value), 2),
-            "figures given, not recorded: confidence not calibrated",
-        )
     return Confidence(round(value, 2), f"confidence calibrated on {learnt.calibrated_on}")

@@ -30,7 +30,7 @@ from ..rules.model import (
 from .achieved import floor_rows
 from .advice import rank_levers
 from .budget import ceilings, time_budget
-from .by_rules import by_rules, weighed
+from .changes import change_finding, difference
 from .confidence import confidence
 from .counterfactual import UNCAPPED, Question, tied
 from .coverage import level_one, missing_lines
@@ -45,7 +45,9 @@ from .signals import read_signals
 from .tail import tail_phases
 from .target import TargetSpec, default_target, parse_guard, parse_target
 from .target_file import read_target
+from .told import told_signals
 from .verdict import MISFIT, NOTHING, Label, Whatif, label_run, misfit, question, what_if
+from .weigh import TRUST, Weighed, claimed, named, weigh
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +58,12 @@ METRICS = ("ttft", "itl", "e2e", "throughput")
 PHASES = ("prefill", "decode")
 
 
-def diagnose(path: str | Path, target: str | None = None, guards: Sequence[str] = ()) -> Diagnosis:
+def diagnose(
+    path: str | Path,
+    target: str | None = None,
+    guards: Sequence[str] = (),
+    beside: str | Path | None = None,
+) -> Diagnosis:
     """Diagnose a run directory.
 
     Args:
@@ -64,6 +71,7 @@ def diagnose(path: str | Path, target: str | None = None, guards: Sequence[str] 
         target: e.g. `p95 itl < 30ms`, or a YAML file of it; None takes the run's own, else the default of
             its load.
         guards: e.g. `p95 ttft < 500ms`; none takes the target file's, else the run's own.
+        beside: a run of the same server with other settings, whose difference is evidence.
 
     Raises:
         WhyboundError: it is not a run, comes from a newer version, or the target cannot be read.
@@ -71,7 +79,19 @@ def diagnose(path: str | Path, target: str | None = None, guards: Sequence[str] 
     run = open_run(Path(path))
     con = open_database(run)
     try:
-        return diagnose_open(run, con, target, guards)
+        return diagnose_open(run, con, target, guards, _variant(beside) if beside else None)
+    finally:
+        con.close()
+
+
+Variant = tuple[list[Signal], dict[str, str]]
+"""A run's signals, and its settings as they hold."""
+
+
+def _variant(path: str | Path) -> Variant:
+    con = open_database(open_run(Path(path)))
+    try:
+        return read_signals(con), _settings(con)
     finally:
         con.close()
 
@@ -81,16 +101,17 @@ def diagnose_open(
     con: duckdb.DuckDBPyConnection,
     target: str | None = None,
     guards: Sequence[str] = (),
+    beside: Variant | None = None,
 ) -> Diagnosis:
     """As `diagnose`, on a run whose database is already open."""
     started = time.monotonic()
-    a = analyse(run, con, target, guards)
+    a = analyse(run, con, target, guards, beside)
     rules = load_rules()
     fired = [f for f in a.findings if f.state == "fires"]
     levers = rank_levers(
         load_levers(),
         label=a.label,
-        named={lever for f in fired for lever in rules[f.rule].levers},
+        named={lever for f in fired if f.rule in rules for lever in rules[f.rule].levers},
         target=a.goal,
         budget=a.budget,
         signals=a.points(),
@@ -110,7 +131,15 @@ def diagnose_open(
         ceilings=ceilings(a.budget),
         findings=a.findings,
         levers=levers,
-        next_measurement=next_measurement(a.verdict, a.prechecks, run.manifest, a.facts, missing),
+        next_measurement=next_measurement(
+            a.verdict,
+            a.prechecks,
+            run.manifest,
+            {s.name for s in a.signals},
+            missing,
+            a.findings,
+            rules,
+        ),
         exhibits=exhibits(con, a.budget, a.by_name)
         | tail_phases(con, a.spec)
         | {"floors": (floor_rows(a.model) if a.model else []) or None},
@@ -153,16 +182,22 @@ class Analysis:
 
 
 def analyse(
-    run: Run, con: duckdb.DuckDBPyConnection, target: str | None, guards: Sequence[str]
+    run: Run,
+    con: duckdb.DuckDBPyConnection,
+    target: str | None,
+    guards: Sequence[str],
+    beside: Variant | None = None,
 ) -> Analysis:
     """Signals, fit, rules and verdict of a run whose database is open."""
+    settings = _settings(con)
     found = read_signals(con)
+    found += told_signals(found, settings)
     by_name = {s.name: s for s in found if not s.scope}
     texts = {s.name: s.text for s in by_name.values() if s.text is not None}
     mode = load_mode(_numbers(found), texts.get("load_mode"))
     text, guards = _asked(run, target, guards)
     spec = parse_target(text) if text else default_target(mode)
-    fitted = fit(con, _numbers(found) | _callers(run), texts, _settings(con), mode)
+    fitted = fit(con, _numbers(found) | _callers(run), texts, settings, mode)
     model = None
     if fitted is not None:
         model = what_if(fitted, fitted.facts)
@@ -171,7 +206,16 @@ def analyse(
     signals = Signals(found)
     prechecks = [_precheck(rule, o) for rule, o in _outcomes(load_prechecks(), signals)]
     findings = [_finding(rule, o) for rule, o in _outcomes(load_rules(), signals)]
-    verdict, label = _verdict(spec, model, facts, prechecks, findings, given=not _recorded(by_name))
+    rules = load_rules()
+    uncomparable = ""
+    if beside is not None:
+        found_difference = difference((found, settings), beside)
+        uncomparable = found_difference.unlike
+        helped = change_finding(found_difference, load_levers(), settings.get("engine", ""))
+        if helped is not None:
+            findings, rules = [helped[0], *findings], rules | {helped[1].id: helped[1]}
+    given = not _recorded(by_name) or "change_helped" in rules
+    verdict, label = _verdict(spec, model, prechecks, findings, rules, given=given)
     by_name = {s.name: s for s in found if not s.scope}
     goal, not_shown = measured_target(
         spec,
@@ -181,6 +225,8 @@ def analyse(
         run.manifest,
         unsound=next((p.says for p in prechecks if p.effect == "invalid"), None),
     )
+    if uncomparable:
+        not_shown = [f"the two variants cannot be compared: {uncomparable}", *not_shown]
     budget = time_budget(goal, by_name, model, _wait_after_cap(model, facts))
     return Analysis(
         spec, found, model, prechecks, findings, verdict, label, goal, not_shown, budget
@@ -306,45 +352,77 @@ def _settings(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
 def _verdict(
     spec: TargetSpec,
     model: Whatif | None,
-    facts: Mapping[str, float],
     prechecks: list[PrecheckResult],
     findings: list[Finding],
+    rules: Mapping[str, Rule],
     *,
     given: bool,
 ) -> tuple[Verdict, Label]:
     """The verdict of the target's metric, with those of the other metrics and of each phase beside it."""
-    if model is None:
-        return by_rules(findings, withheld=any(p.effect == "invalid" for p in prechecks))
-    label = label_run(question(spec.metric, spec.statistic), model)
-    if model.fit.error > MISFIT:
-        label = misfit(label)
-    if given:
-        label = weighed(label, findings)
-    fired = [f for f in findings if f.state == "fires" and f.class_ is not None]
-    agree = sum(f.class_ == label.class_ for f in fired)
-    sure = confidence(label, agree, len(fired) - agree, given=given)
     withheld = any(p.effect == "invalid" for p in prechecks)
-    others = {m: label_run(question(m, "mean"), model) for m in METRICS}
-    phases = {p: label_run(Question(p), model) for p in PHASES}
+    label = _modelled(spec, model)
+    weighed = None
+    if model is None or given:
+        weighed = weigh(findings, load_rules(), _shares(label) if model else None, _trust(model))
+        label = named(weighed, label) if model or weighed.findings else label
     verdict = Verdict(
         class_=None if withheld else label.class_,
         sub_cause=None if withheld else label.sub_cause,
         binding_resource=label.binding_resource,
-        confidence=0.0 if withheld else sure.value,
         abstained=not withheld and label.class_ is None and label.reason != NOTHING,
         withheld=withheld,
         candidates=list(label.candidates),
         runner_up=label.runner_up,
         ambiguous=label.ambiguous,
         shares=label.shares,
-        method=f"fixed_point gain vector over {model.fit.n} hypotheses; {sure.says}",
         gain_vector={
             a: {"low": g.low, "mid": g.mid, "high": g.high} for a, g in sorted(label.gains.items())
         },
-        by_phase={} if withheld else {p: _short(v) for p, v in phases.items()},
-        by_metric={} if withheld else {m: _short(v) for m, v in others.items()},
     )
+    verdict.confidence, verdict.method = _confidence(model, label, findings, weighed)
+    if withheld:
+        verdict.confidence = 0.0
+    elif model is not None:
+        verdict.by_phase = {p: _short(label_run(Question(p), model)) for p in PHASES}
+        verdict.by_metric = {m: _short(label_run(question(m, "mean"), model)) for m in METRICS}
     return verdict, label
+
+
+def _modelled(spec: TargetSpec, model: Whatif | None) -> Label:
+    """The cost model's label; without a model an abstention."""
+    if model is None:
+        return Label(None, None, None, {}, reason="no load with token timing was measured")
+    label = label_run(question(spec.metric, spec.statistic), model)
+    return misfit(label) if model.fit.error > MISFIT else label
+
+
+def _shares(label: Label) -> Mapping[str, float] | None:
+    """What the hypotheses say; nothing where the model is no model of this run."""
+    return None if label.reason == "misfit" else label.shares
+
+
+def _trust(model: Whatif | None) -> float:
+    """How far the model's odds count: the less the more of it was assumed."""
+    if model is None:
+        return 0.0
+    work = model.fit.work
+    return TRUST[(work.shape is not None) + (work.device is not None)]
+
+
+def _confidence(
+    model: Whatif | None, label: Label, findings: list[Finding], weighed: Weighed | None
+) -> tuple[float, str]:
+    """How sure the verdict is, and by which method it was reached."""
+    if weighed is not None:
+        vector = "weighed with the cost model's" if model else "no gain vector"
+        if not weighed.findings and model is None:
+            return 0.0, "none"
+        return claimed(label), f"odds of the rules that fire, {vector}; confidence not calibrated"
+    assert model is not None
+    fired = [f for f in findings if f.state == "fires" and f.class_ is not None]
+    agree = sum(f.class_ == label.class_ for f in fired)
+    sure = confidence(label, agree, len(fired) - agree)
+    return sure.value, f"fixed_point gain vector over {model.fit.n} hypotheses; {sure.says}"
 
 
 def _short(label: Label) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..rules.conditions import interval, signals_of
 from ..rules.load import load_levers, load_prechecks, load_rules
 from ..rules.model import Signal
+from ..rules.observations import load_given
 from .database import view_sources
 from .signals import unit_of
 
@@ -33,7 +34,7 @@ DERIVED = frozenset((
 ))  # fmt: skip
 """Signals of the fitted model, which no view has."""
 
-_COLUMN = re.compile(r"COMMENT ON COLUMN \w+\.(\w+) IS")
+_COLUMN = re.compile(r"COMMENT ON COLUMN \w+\.(\w+) IS '((?:[^']|'')*)'")
 _LEVEL = re.compile(r"^-- signals: level (\d)$", re.MULTILINE)
 _GIVEN = """
 SELECT signal, scope, value, text, low, high, n, source, file
@@ -46,8 +47,8 @@ ORDER BY source = 'hand', t_ns DESC
 
 @cache
 def known_signals() -> Mapping[str, int]:
-    """Every signal that a view, the fit, a rule or a lever knows, with its level."""
-    levels = dict.fromkeys(DERIVED, 1)
+    """Every signal that a view, the fit, a person, a rule or a lever knows, with its level."""
+    levels = dict.fromkeys((*DERIVED, *load_given()), 1)
     rules = (load_rules() | load_prechecks()).values()
     for name in {need for rule in rules for need in rule.needs}:
         levels[name] = 1
@@ -55,8 +56,21 @@ def known_signals() -> Mapping[str, int]:
         levels |= dict.fromkeys(signals_of(lever.enabling + lever.harms), 1)
     for sql in view_sources().values():
         if found := _LEVEL.search(sql):
-            levels |= dict.fromkeys(_COLUMN.findall(sql), int(found[1]))
+            levels |= dict.fromkeys((name for name, _ in _COLUMN.findall(sql)), int(found[1]))
     return levels
+
+
+def described() -> dict[str, str]:
+    """Every signal that can be given, with its meaning; of the fitted model's own there is none."""
+    meanings: dict[str, str] = {}
+    for sql in view_sources().values():
+        if _LEVEL.search(sql):
+            meanings |= {
+                name: says.replace("''", "'")
+                for name, says in _COLUMN.findall(sql)
+                if not name.startswith(("low_", "high_")) and name != "n"
+            }
+    return dict(sorted((meanings | dict(load_given())).items()))
 
 
 def given_signals(con: duckdb.DuckDBPyConnection) -> list[Signal]:

@@ -36,9 +36,7 @@ def sentence(
     if target.met:
         return f"The target is met ({target.text}): stop here."
     if label.reason == "rules" and verdict.class_ is not None:
-        return f"{verdict.class_.capitalize()}, by rules alone: {label.says}."
-    if label.reason == "rules":
-        return f"Cannot tell {_either(verdict.candidates)} apart: a rule fires for each of them."
+        return f"{verdict.class_.capitalize()}: {label.says}."
     gains = label.gains
     if verdict.class_ == "scheduling" and label.policy is not None:
         return _scheduling(label, facts)

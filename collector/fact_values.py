@@ -58,7 +58,7 @@ _NOT = {
     "idle": (0.05, 1.0),
 }
 _NO_SHARE = re.compile(
-    r"gain|rho|spread|drift|dispersion|stalled|per_|chunks|skew|_load_|_of_|spill|warmup|first_request|error|transient"
+    r"gain|rho|spread|drift|dispersion|stalled|per_|chunks|skew|_load_|_of_|spill|warmup|first_request|error|transient|speedup|slowdown|_ttft_ratio|output_ratio|process_cpu|_room|_demand|over_floor"
 )
 _SIGNED = re.compile(r"growth|offset|network")
 ABOUT = 0.1

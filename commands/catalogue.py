@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 @click.command("rules", context_settings=HELP)
 @click.argument("rule_id", required=False)
 @click.option("--test", is_flag=True, help="Run every rule's own cases.")
-def rules_command(rule_id: str | None, test: bool) -> int:
+@click.option(
+    "--signals", is_flag=True, help="List what `--fact` takes; RULE_ID narrows it to a word."
+)
+def rules_command(rule_id: str | None, test: bool, signals: bool) -> int:
     """List the rules, explain one, or test them all."""
     from ..rules.load import load_prechecks, load_rules
 
+    if signals:
+        return _signals(rule_id or "")
     prechecks, symptoms = load_prechecks(), load_rules()
     rules = {**prechecks, **symptoms}
     if test:
@@ -35,6 +40,18 @@ def rules_command(rule_id: str | None, test: bool) -> int:
         click.echo("\nprofile rules ID explains one; profile rules --test runs their cases")
         return 0
     _explain_rule(_pick(rule_id, rules, "rule"))
+    return 0
+
+
+def _signals(word: str) -> int:
+    """Names and meanings of the signals in which a word is found."""
+    from ..analyzers.given import described
+
+    found = {n: says for n, says in described().items() if word in n or word in says.lower()}
+    for name, says in found.items():
+        click.echo(f"{name:<34} {says}")
+    if not found:
+        raise WhyboundError(f"no signal speaks of {word!r}; profile rules --signals lists all")
     return 0
 
 

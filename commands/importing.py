@@ -38,6 +38,13 @@ FACTS_FILE = click.option(
 KIND = click.option(
     "--kind", metavar="KIND", help="What the files are, where their content does not tell."
 )
+BESIDE = click.option(
+    "--beside",
+    multiple=True,
+    metavar="RUN|FILE",
+    type=click.Path(path_type=Path),
+    help="The same server with another setting: what the difference gave is evidence.  May be repeated.",
+)
 WHEN = click.option(
     "--when", type=click.Choice(["before", "after"]), help="Before or after a change."
 )
@@ -136,7 +143,7 @@ def temporary_run(
     if len(runs) > 1:
         raise UsageError("more than one run; diagnose them one by one")
     rows = _facts(facts, "")
-    if not files and not rows:
+    if not files and not rows and not runs:
         raise UsageError("nothing to diagnose; name a RUN, files, or --fact NAME=VALUE")
     with tempfile.TemporaryDirectory(prefix="whybound-") as folder:
         run = Path(folder) / "run"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
 from ..errors import UsageError, WhyboundError
-from .importing import FACTS, FACTS_FILE, KIND, is_empty, is_run, temporary_run
+from .importing import BESIDE, FACTS, FACTS_FILE, KIND, is_empty, is_run, temporary_run
 from .options import FORMATS, GUARDS, HELP, TARGET, rendered, save
 
 _RUN = click.argument("run", type=click.Path(path_type=Path))
@@ -30,6 +31,7 @@ SELECT * FROM (
 @FACTS
 @FACTS_FILE
 @KIND
+@BESIDE
 @click.option(
     "--format", "form", type=FORMATS, default="text", show_default=True, help="How to show it."
 )
@@ -47,6 +49,7 @@ def diagnose_command(
     facts: tuple[str, ...],
     facts_files: tuple[Path, ...],
     kind: str | None,
+    beside: tuple[Path, ...],
     form: str,
     as_json: bool,
     keep: bool,
@@ -60,13 +63,14 @@ def diagnose_command(
     profile diagnose RUN
     profile diagnose server.log bench.json
     profile diagnose --fact gpu_sm_ratio=0.6..0.75 --fact 'gpu_dram_ratio=not high'
+    profile diagnose slow.log slow-bench.json --beside fast.log --beside fast-bench.json
     """  # noqa: D301
     from ..analyzers.diagnose import diagnose
 
     shape = "json" if as_json else form
     if (
         len(paths) == 1
-        and not (facts or facts_files or kind)
+        and not (facts or facts_files or kind or beside)
         and (is_run(paths[0]) or is_empty(paths[0]))
     ):
         diagnosis = diagnose(paths[0], target, guards)
@@ -75,8 +79,10 @@ def diagnose_command(
                 click.echo(f"profile: {problem}", err=True)
         click.echo(rendered(diagnosis, shape))
         return
-    with temporary_run((*paths, *facts_files), facts, kind) as (run, name):
-        diagnosis = diagnose(run, target, guards)
+    with ExitStack() as runs:
+        run, name = runs.enter_context(temporary_run((*paths, *facts_files), facts, kind))
+        other = runs.enter_context(temporary_run(beside, (), kind))[0] if beside else None
+        diagnosis = diagnose(run, target, guards, other)
         diagnosis.run["path"] = name
         click.echo(rendered(diagnosis, shape))
 

@@ -175,7 +175,7 @@ def load_of(row: Row, url: str) -> str:
         return f"closed:concurrency={row.closed[0]},{row.work},n={row.closed[1]}{more}"
     assert row.rate is not None
     rate = row.rate[0] * capacity(url, row.work, row.rate[1])
-    seconds = min(60.0, max(12.0, row.requests / rate))
+    seconds = min(120.0, max(12.0, row.requests / rate))
     return f"poisson:rate={rate:.3g},{row.work},d={seconds:.0f}s{more}"
 
 

@@ -1,0 +1,189 @@
+"""What follows from given figures together: ratios to what the GPU can do, shares of a step, room in the cache.
+
+A person reads a clock, a bandwidth or the time of one all-reduce; a rule asks how it compares. Nothing here is
+measured, and what is measured or given under the same name counts before it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from ..rules.hardware import find_device
+from ..rules.model import Signal
+from .signals import unit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..rules.hardware import Device
+
+SOURCE = "told"
+"""The `source` of a signal that follows from given ones."""
+
+KV_OF_WEIGHTS = 1e-4
+"""Most bytes of keys and values a token over the bytes of the weights: what small models without grouped heads
+reach (0.5 to 1 × 10⁻⁴); most have a tenth of it."""
+
+Facts = dict[str, float]
+CONTEXT = re.compile(r"segment=context_(\d+)$")
+
+
+def told_signals(signals: Sequence[Signal], settings: Mapping[str, str]) -> list[Signal]:
+    """The signals that follow from those that are there, without the ones that are there already."""
+    names = {s.name for s in signals if not s.scope}
+    device = find_device(settings.get("gpu_name", ""))
+    middle, *bounds = _worlds(signals)
+    made = _made(middle, device, settings)
+    spread = [_made(facts, device, settings) for facts in bounds]
+    _add(made, "gpu_busy_spread_ratio", _spread(signals))
+    _add(made, "context_slowdown_ratio", _context_slowdown(signals))
+    return [
+        _signal(name, value, [m[name] for m in spread if name in m])
+        for name, value in made.items()
+        if name not in names
+    ]
+
+
+def _worlds(signals: Sequence[Signal]) -> list[Facts]:
+    """The facts at their middles, then with one of them at one end of its interval at a time."""
+    plain = {s.name: s.value for s in signals if s.value is not None and not s.scope}
+    ends = [
+        (s.name, end)
+        for s in signals
+        if s.name in plain and not s.scope and s.low is not None and s.high is not None
+        for end in (s.low, s.high)
+    ]
+    return [plain, *(plain | {name: end} for name, end in ends)]
+
+
+def _made(facts: Facts, device: Device | None, settings: Mapping[str, str]) -> Facts:
+    made: Facts = {}
+    for name, rule in OF_FACTS.items():
+        _add(made, name, rule(facts, settings))
+    if device is not None:
+        for name, of_device in OF_DEVICE.items():
+            _add(made, name, of_device(facts, device, settings))
+    return made
+
+
+def _signal(name: str, value: float, ends: Sequence[float]) -> Signal:
+    low, high = min((value, *ends)), max((value, *ends))
+    certain = low == high
+    return Signal(
+        name=name, value=value, low=None if certain else low, high=None if certain else high,
+        unit=unit_of(name), source=SOURCE,
+    )  # fmt: skip
+
+
+def _add(made: Facts, name: str, value: float | None) -> None:
+    if value is not None and math.isfinite(value) and value >= 0:
+        made[name] = value
+
+
+def _step(facts: Mapping[str, float]) -> float | None:
+    """One decode step in seconds, under whichever name it was told."""
+    for name in (
+        "step_s",
+        "server_itl_mean_s",
+        "client_itl_mean_s",
+        "client_tpot_mean_s",
+        "client_itl_p50_s",
+    ):
+        if facts.get(name):
+            return facts[name]
+    rate = facts.get("output_tokens_per_s") or facts.get("generation_tokens_per_s")
+    running = facts.get("running_mean_count") or facts.get("inflight_mean_count") or 1.0
+    return running / rate if rate else None
+
+
+def _collective_share(facts: Facts, _: Mapping[str, str]) -> float | None:
+    step, one = _step(facts), facts.get("collective_s")
+    many = facts.get("collectives_per_token_count")
+    return min(1.0, one * many / step) if step and one and many else None
+
+
+def _kv_demand(facts: Facts, _: Mapping[str, str]) -> float | None:
+    """Everybody inside at the end of the answer, over what the cache holds."""
+    inside = facts.get("inflight_mean_count") or facts.get("running_mean_count")
+    prompt, room = facts.get("input_mean_tokens"), facts.get("kv_capacity_tokens")
+    if not inside or not prompt or not room:
+        return None
+    one = max(
+        prompt + facts.get("output_mean_tokens", 0.0), facts.get("kv_per_request_tokens", 0.0)
+    )
+    return inside * one / room
+
+
+def _kv_room(facts: Facts, settings: Mapping[str, str]) -> float | None:
+    try:
+        longest = float(settings.get("max_model_len", ""))
+    except ValueError:
+        return None
+    room = facts.get("kv_capacity_tokens")
+    return room / longest if room and longest > 0 else None
+
+
+OF_FACTS: dict[str, Callable[[Facts, Mapping[str, str]], float | None]] = {
+    "collective_share_ratio": _collective_share,
+    "kv_demand_ratio": _kv_demand,
+    "kv_room_ratio": _kv_room,
+}
+"""Signal → from the facts and the settings; None where they do not tell."""
+
+
+def _clock(facts: Mapping[str, float], device: Device, _: Mapping[str, str]) -> float | None:
+    clock = facts.get("gpu_sm_clock_mhz")
+    return clock * 1e6 / device.boost_hz if clock and device.boost_hz else None
+
+
+def _dram(facts: Mapping[str, float], device: Device, settings: Mapping[str, str]) -> float | None:
+    """Bytes a second that were reached, over those of the data sheet."""
+    reached = facts.get("memory_read_per_s")
+    return min(1.0, reached / device.bandwidth_bytes_per_s) if reached else None
+
+
+def _power(facts: Mapping[str, float], device: Device, settings: Mapping[str, str]) -> float | None:
+    try:
+        limit = float(settings.get("gpu_power_limit_w", "")) or device.tdp_w
+    except ValueError:
+        limit = device.tdp_w
+    power = facts.get("gpu_power_w")
+    return power / limit if power and limit else None
+
+
+OF_DEVICE: dict[str, Callable[[Mapping[str, float], Device, Mapping[str, str]], float | None]] = {
+    "gpu_clock_ratio": _clock,
+    "gpu_dram_ratio": _dram,
+    "gpu_power_of_limit_ratio": _power,
+}
+"""Signal → from the facts and the named GPU."""
+
+
+def _spread(signals: Sequence[Signal]) -> float | None:
+    """Busiest minus idlest of the GPUs that were told apart."""
+    busy = [
+        s.value
+        for s in signals
+        if s.name == "gpu_busy_ratio" and s.scope.startswith("gpu=") and s.value is not None
+    ]
+    return max(busy) - min(busy) if len(busy) > 1 else None
+
+
+def _context_slowdown(signals: Sequence[Signal]) -> float | None:
+    """What a step grows by from a short to a long context, over the most that reading keys and values explains.
+
+    A step reads the weights at least, so that the growth over the short step is at most that of the bytes:
+    `KV_OF_WEIGHTS` a token.
+    """
+    steps: dict[float, float] = {}
+    for s in signals:
+        found = CONTEXT.match(s.scope)
+        if found and s.value and s.name in ("client_tpot_mean_s", "client_itl_mean_s"):
+            steps[float(found[1])] = s.value
+    if len(steps) < 2:
+        return None
+    short, long = min(steps), max(steps)
+    bytes_grow = (long - short) * KV_OF_WEIGHTS
+    return max(0.0, steps[long] / steps[short] - 1.0) / bytes_grow if bytes_grow > 0.3 else None
