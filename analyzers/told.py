@@ -39,11 +39,17 @@ def told_signals(signals: Sequence[Signal], settings: Mapping[str, str]) -> list
     spread = [_made(facts, device, settings) for facts in bounds]
     _add(made, "gpu_busy_spread_ratio", _spread(signals))
     _add(made, "context_slowdown_ratio", _context_slowdown(signals))
-    return [
-        _signal(name, value, [m[name] for m in spread if name in m])
-        for name, value in made.items()
-        if name not in names
-    ]
+    kind = _device_kind(settings)
+    numbers = [_signal(name, v, [m[name] for m in spread if name in m]) for name, v in made.items()]
+    texts = [Signal(name="device_kind", text=kind, source=SOURCE)] if kind else []
+    return [s for s in (*numbers, *texts) if s.name not in names]
+
+
+def _device_kind(settings: Mapping[str, str]) -> str:
+    """`cpu` or `gpu`, where a setting tells; else empty."""
+    if settings.get("device") == "cpu" or settings.get("gpu_count") == "0":
+        return "cpu"
+    return "gpu" if settings.get("gpu_name") or settings.get("device") == "cuda" else ""
 
 
 def _worlds(signals: Sequence[Signal]) -> list[Facts]:
@@ -153,9 +159,16 @@ def _power(facts: Mapping[str, float], device: Device, settings: Mapping[str, st
     return power / limit if power and limit else None
 
 
+def _kernel(facts: Mapping[str, float], device: Device, _: Mapping[str, str]) -> float | None:
+    """Bytes a second of one kernel, over those of the data sheet."""
+    reached = facts.get("kernel_read_per_s")
+    return min(1.0, reached / device.bandwidth_bytes_per_s) if reached else None
+
+
 OF_DEVICE: dict[str, Callable[[Mapping[str, float], Device, Mapping[str, str]], float | None]] = {
     "gpu_clock_ratio": _clock,
     "gpu_dram_ratio": _dram,
+    "kernel_read_ratio": _kernel,
     "gpu_power_of_limit_ratio": _power,
 }
 """Signal → from the facts and the named GPU."""

@@ -45,7 +45,7 @@ def named(name: str, candidates: Sequence[Candidate]) -> list[str]:
         siblings = [c for c in candidates if set(c.models) & set(candidate.models)]
         telling = {w for c in siblings for w in c.words}
         own = {*candidate.words, f"{candidate.memory_gib:g}gb"}
-        rest = words - set(model.split()) - own
+        rest = words - {w for m in candidate.models for w in m.split()} - own
         if not (rest & telling) and rest <= _NOISE:
             found.append(candidate.id)
     return found
@@ -57,4 +57,5 @@ def _words(name: str) -> set[str]:
     text = re.sub(r"^\d+ ?x (?=\w)", "", text)
     text = re.sub(r"\b(\d+) ?(?:gib|gb|g)\b", r"\1gb", text)
     text = re.sub(r"\bsxm\d\b", "sxm", text)
+    text = re.sub(r"\b(sm|gfx|cc) ?\d{2,4}\w?\b", "", text)  # an architecture, which tells no part
     return set(text.split())

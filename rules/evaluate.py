@@ -7,6 +7,7 @@ range) turns an answer into `cannot_tell` or leaves it, and never makes one out 
 from __future__ import annotations
 
 import math
+import re
 import string
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -130,8 +131,9 @@ def holds(conditions: Iterable[Condition], signals: Signals, scope: str = "") ->
 def sentence(template: str, lookup: Lookup) -> str:
     """`template` with each `{name:spec}` replaced by the signal's value; never raises.
 
-    What is missing, not a number, or does not fit its spec becomes `?`. A signal that is only a
-    range is shown as `low–high`. A template that is itself malformed is returned as it stands.
+    What is missing, not a number, or does not fit its spec becomes `?`; a clause that would say only
+    that is left out where another remains. A signal that is only a range is shown as `low–high`. A
+    template that is itself malformed is returned as it stands.
     """
     try:
         parts = list(string.Formatter().parse(template))
@@ -142,7 +144,19 @@ def sentence(template: str, lookup: Lookup) -> str:
         out.append(literal)
         if name is not None:
             out.append(_shown(lookup(name), spec or ""))
-    return "".join(out)
+    return _known_clauses("".join(out))
+
+
+def _known_clauses(text: str) -> str:
+    """Without the clauses that hold a `?`, where one without remains."""
+    clauses = re.split(r"([,;] )", text)
+    kept = [i for i in range(0, len(clauses), 2) if "?" not in clauses[i]]
+    if not kept or len(kept) == (len(clauses) + 1) // 2:
+        return text
+    joined = clauses[kept[0]].removeprefix("and ")
+    for i in kept[1:]:
+        joined += clauses[i - 1] + clauses[i]
+    return joined[:1].upper() + joined[1:]
 
 
 def _outcome(rule: Rule, scope: str, signals: Signals) -> Outcome:

@@ -8,6 +8,7 @@ import pytest
 
 from whybound.errors import WhyboundError
 from whybound.rules.load import (
+    ROOM,
     RuleError,
     load_catalogue,
     load_levers,
@@ -76,36 +77,10 @@ def line_of(text: str, needle: str) -> int:
 
 def test_the_room_loads_and_names_files_by_id():
     rules, prechecks, levers = load_rules(), load_prechecks(), load_levers()
-    assert list(rules) == [
-        "arrivals_outrun", "batch_above_graphs", "batch_cap", "cache_cost_per_request",
-        "callers_above_cap", "chunks_in_bursts", "client_or_proxy_path", "clock_far_below",
-        "collectives", "collectives_cost", "compiled_while_serving", "cpu_limit_reached",
-        "decode_above_ridge", "decode_reads_kv", "decode_reads_weights", "dequantizes_prompts",
-        "dram_saturated", "far_above_floor", "few_warps_few_bytes", "flat_above_cap",
-        "flat_with_load", "front_end_holds_tokens", "front_end_saturated", "generation_stalls",
-        "gpu_waits", "graph_fallback", "host_core_full", "host_scheduler", "host_step_as_long",
-        "images_and_gpu_waits", "images_prepared_slowly", "kernel_launch", "kernels_do_little",
-        "kv_cache_full", "kv_clamps_batch", "kv_demand_above", "kv_full_and_waiting",
-        "kv_holds_no_context", "kv_moves_slowly", "launches_fill_step", "more_cpu_helps",
-        "more_threads_than_cores", "occupancy_low", "offered_above_capacity", "one_gpu_idle",
-        "parallel_gains_nothing", "preempted", "prefill_arithmetic", "prefill_blocks_decode",
-        "prefill_runs", "prefill_slows_decode", "prefix_never_found", "proxy_buffers_stream",
-        "proxy_delays", "proxy_set_to_buffer", "quantized_no_faster", "recomputation",
-        "retracted", "router_takes_time", "shards_wait", "slow_links_between_shards",
-        "slower_with_context_than_bytes", "small_kernels", "speculation_at_large_batch",
-        "speculation_loses", "stack_in_front_end", "stack_on_host", "step_at_floor",
-        "steps_not_replayed", "streams_freeze", "tensor_saturated", "token_budget",
-        "untuned_moe_kernels",
-    ]  # fmt: skip
-    assert set(prechecks) == {
-        "client_bound", "cpu_shortage", "warmup_included", "too_few_finished", "too_few_samples",
-        "clocks_stuck_low", "thermal_throttling", "power_cap", "ecc_errors", "pcie_narrow",
-        "gpus_across_sockets", "cpu_quota", "swap_or_spill", "cold_start", "cache_state_differs",
-        "closed_loop_as_capacity", "other_client_faster", "compiled_during_measurement",
-        "cpu_limit_used_up", "more_cpu_was_tried",
-    }  # fmt: skip
+    for items, folder in ((rules, "symptoms"), (prechecks, "prechecks"), (levers, "levers")):
+        assert list(items) == sorted(p.stem for p in (ROOM / folder).glob("*.yaml"))
     assert all(key == item.id for items in (rules, prechecks) for key, item in items.items())
-    assert len(levers) == 36
+    assert min(len(rules), len(levers)) >= 36
     rules.clear()  # a caller's copy is its own
     assert load_rules()
 
