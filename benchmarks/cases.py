@@ -3,7 +3,8 @@
 WHYBOUND_CASES=FOLDER python benchmarks/cases.py [--only ID] [--json]
 
 The folder holds one YAML file a report; without it nothing runs. What was measured after the cure, on a
-healthy system beside it, or filled in, is not fed.
+healthy system, or filled in, is not fed. Of a reference that was there before any cure (the direct path, one
+GPU, a request alone, another load generator, other weights) only the ratio to it is.
 """
 
 from __future__ import annotations

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from case_keys import number, table, tokens
 
-_LEVEL = re.compile(r"c?(\d+(?:\.\d+)?)(k?)(?:_tokens|_threads?|b|kb|gib)?$", re.IGNORECASE)
+_LEVEL = re.compile(
+    r"(?:c|bs|conc|concurrency|batch|ctx|depth|rate|qps|n|users|in|input)?_?(\d+(?:\.\d+)?)([km]?)"
+    r"(?:_?(?:tokens|threads?|users|streams|requests|concurrent|reqs?|rps|qps|req_s|i?b|[gk]i?b))?$",
+    re.IGNORECASE,
+)
+_SIZED = re.compile(r"\.|[gk]?i?b$", re.IGNORECASE)
+_COLLECTIVE = re.compile(r"all_?reduce|all_?gather|all_?to_?all|collective|nccl", re.IGNORECASE)
+_FIXED_PART = re.compile(
+    r"(?<![a-z])fixed_(?!tok_|tokens?_(per_)?s|gen|out|ttft|itl|tpot|req|thr|lat|m?s$)"
+)
+DECODE_BYTES = 8000
+"""A collective of at least so many bytes is one of decode."""
 NO_EVIDENCE = ("log_lines_rebuilt", "log_fields_not_reported")
 
 
@@ -24,66 +35,89 @@ class Leaf:
 
 @dataclass
 class Sides:
-    """The leaves of the slow side, those of the other, and the point of a sweep that was chosen."""
+    """The leaves of the slow side, those of the other, and the point of a sweep that was chosen.
+
+    Attributes:
+        before: leaves of the slow side.
+        other: leaves of a healthy system, of a reference, or of what was measured after a cure.
+        levels: points of sweeps that count.
+        swept: leaves of the slow side at every point of a sweep.
+        chosen: keys that hold the points of a sweep, and the point that counts.
+    """
 
     before: list[Leaf] = field(default_factory=list)
     other: list[Leaf] = field(default_factory=list)
     levels: list[float] = field(default_factory=list)
+    swept: list[Leaf] = field(default_factory=list)
+    chosen: dict[tuple[str, ...], str] = field(default_factory=dict)
 
 
-def sides(case: Mapping[str, Any]) -> Sides:
+def sides(case: Mapping[str, Any], beside: Collection[tuple[str, ...]] = ()) -> Sides:
     """Tell a case's figures apart.
 
     What bears a word of the healthy side is none of it. Where the report states what was gained, the variant
     that holds the figure before is the slow one, and the one that holds the figure after is not. Of pairs
     without a word, the first is before; of `A_vs_B`, the one that is the engine's; of an A/B pair whose sides
     nothing names, the worse one is left to who reads it. Of a sweep, the point of the stated gain counts, else
-    the highest.
+    the highest; of sizes that an argument names, that one; of collectives, the smallest of decode. Of versions,
+    the one that the report is about.
+
+    Args:
+        case: the report.
+        beside: paths of figures of a reference that was measured beside; see case_pairs.
     """
-    leaves = list(_leaves(case.get("evidence") or {}))
+    leaves = list(leaves_of(case.get("evidence") or {}))
+    apart = set(beside)
     gain = case.get("gain") or {}
     before, after = number(gain.get("before")), number(gain.get("after"))
     held = next((leaf for leaf in leaves if _holds(leaf.value, before)), None)
     freed = next((leaf for leaf in leaves if _holds(leaf.value, after)), None)
     slow, fast = _differ(held.path, freed.path) if held and freed else ((), ())
     words = table()
-    found = Sides()
-    chosen = _chosen_levels(leaves, held, slow)
+    chosen = _chosen_levels(leaves, held, slow, " ".join(map(str, case.get("launch_args") or [])))
+    found = Sides(chosen=chosen)
+    strangers = _strange_versions(case, leaves)
     for leaf in leaves:
         parts = tokens(leaf.path)
         is_slow = bool(slow) and _has(parts, slow)
         wrong_level = any(
             parent in chosen and name != chosen[parent]
-            for parent, name in _levels_of(leaf.path, chosen)
+            for parent, name in levels_of(leaf.path, chosen)
         )
         if not (leaf is held or is_slow) and (
             (fast and _has(parts, fast))
-            or (set(parts) & set(words["after"]) and "before" not in parts)
+            or (_is_after(leaf.path, words["after"]) and "before" not in parts)
+            or set(parts) & strangers
+            or leaf.path in apart
         ):
             found.other.append(leaf)
             continue
+        value = _side_of_pair(leaf, case, before, after)
+        found.swept.append(Leaf(leaf.path, value, 0 if is_slow or leaf is held else 1))
         if wrong_level:
             continue
         rank = (0 if leaf is held else 1) + (0 if is_slow else 2)
         rank += 0 if set(parts) & set(words["before"]) else 1
-        rank += 0 if any(_levels_of(leaf.path, chosen)) else 1
-        value = _side_of_pair(leaf, case, before, after)
+        rank += 0 if any(levels_of(leaf.path, chosen)) else 1
         found.before.append(Leaf(leaf.path, value, rank))
     alone = any("single" in tokens(leaf.path) for leaf in found.before)
-    found.levels = [1.0] * alone + [
-        x for name in chosen.values() if (x := _level(name)) is not None
-    ]
+    found.levels = [1.0] * alone + [x for name in chosen.values() if (x := level(name)) is not None]
     return found
 
 
-def _leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+def leaves_of(node: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
     if isinstance(node, Mapping):
         for key, value in node.items():
             if str(key) not in NO_EVIDENCE:
-                yield from _leaves(value, (*path, str(key)))
+                name = (
+                    {True: "on", False: "off"}.get(key, str(key))
+                    if isinstance(key, bool)
+                    else str(key)
+                )
+                yield from leaves_of(value, (*path, name))
     elif isinstance(node, list) and any(isinstance(x, Mapping) for x in node):
         for value in node:
-            yield from _leaves(value, path)
+            yield from leaves_of(value, path)
     elif node is not None:
         yield Leaf(path, node)
 
@@ -118,14 +152,16 @@ def _has(parts: list[str], run: tuple[str, ...]) -> bool:
     return any(tuple(parts[i : i + len(run)]) == run for i in range(len(parts) - len(run) + 1))
 
 
-def _level(name: str) -> float | None:
+def level(name: str) -> float | None:
     """The number of a sweep's point: `32`, `c64`, `8K`."""
     found = _LEVEL.match(name)
-    return float(found[1]) * (1000 if found[2] else 1) if found else None
+    if not found:
+        return None
+    return float(found[1]) * {"k": 1e3, "m": 1e6}.get(found[2].lower(), 1.0)
 
 
 def _chosen_levels(
-    leaves: list[Leaf], held: Leaf | None, slow: tuple[str, ...]
+    leaves: list[Leaf], held: Leaf | None, slow: tuple[str, ...], arguments: str
 ) -> dict[tuple[str, ...], str]:
     """Of each mapping whose keys are all points of a sweep, the key that counts."""
     children: dict[tuple[str, ...], list[str]] = {}
@@ -136,7 +172,7 @@ def _chosen_levels(
                 seen.append(name)
     chosen = {}
     for parent, names in children.items():
-        if len(names) < 2 or any(_level(n) is None for n in names):
+        if len(names) < 2 or any(level(n) is None for n in names):
             continue
         at = len(parent)
         own = held.path[at] if held and held.path[:at] == parent and len(held.path) > at else None
@@ -144,11 +180,37 @@ def _chosen_levels(
             own = next((p for p in held.path if p in names), None)
         if own is None and slow:
             own = next((n for n in names if _has(tokens([n]), slow)), None)
-        chosen[parent] = own or max(names, key=lambda n: _level(n) or 0.0)
+        if own is None and all(map(_SIZED.search, names)):
+            at_word = {n: re.search(rf"(?<![\d.]){re.escape(n)}(?!\d)", arguments) for n in names}
+            told = [(m.start(), n) for n, m in at_word.items() if m]
+            own = min(told)[1] if told else None
+        if own is None and _COLLECTIVE.search(".".join(parent)):
+            of_decode = [n for n in names if (level(n) or 0.0) >= DECODE_BYTES]
+            own = min(of_decode or names, key=lambda n: level(n) or 0.0)
+        chosen[parent] = own or max(names, key=lambda n: level(n) or 0.0)
     return chosen
 
 
-def _levels_of(
+def _is_after(path: tuple[str, ...], words: Collection[str]) -> bool:
+    """Does a word say that it is of the healthy side? A `fixed cost` is none."""
+    dotted = _FIXED_PART.sub("", ".".join(path).lower())
+    return bool(
+        set(tokens(dotted.split("."))) & set(words) | set(tokens(path)) & set(words) - {"fixed"}
+    )
+
+
+def _strange_versions(case: Mapping[str, Any], leaves: list[Leaf]) -> set[str]:
+    """Words of paths that are versions other than the one that the report is about."""
+    version = str((case.get("engine") or {}).get("version", ""))
+    own = re.sub(r"\([^)]*\)", "", version)
+    keys = {
+        t for leaf in leaves for t in tokens(leaf.path) if re.fullmatch(r"v?\d+\.\d+\.\d+\w*", t)
+    }
+    named = {t for t in keys if re.search(rf"(?<![\d.]){re.escape(t.lstrip('v'))}(?![\d.])", own)}
+    return keys - named if named else set()
+
+
+def levels_of(
     path: tuple[str, ...], chosen: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     for i, name in enumerate(path):
@@ -176,7 +238,7 @@ def _side_of_pair(
     named = set(tokens(leaf.path)) & {*table()["before"], "before"}
     if "ab_pair" not in (case.get("evidence_kinds") or []) or named:
         return value
-    pairs = [x for x in _leaves(case.get("evidence") or {}) if isinstance(x.value, list)]
+    pairs = [x for x in leaves_of(case.get("evidence") or {}) if isinstance(x.value, list)]
     for index in (0, 1):
         whole = any(
             len(x.value) == 2

@@ -1,0 +1,154 @@
+"""How an engine was started, from arguments and from words about them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from case_evidence import Evidence
+from case_keys import number, tokens
+from case_sides import leaves_of
+from case_words import graph_sizes
+
+_UNSAID = re.compile(r"\s*(not |n/a|same-node|-$)|.*\bname not in\b", re.IGNORECASE)
+_ENGINES = (("sglang", "sglang"), ("vllm", "vllm"), ("llama.cpp", "llamacpp"))
+STARTS = {
+    "vllm": "vllm serve{model}",
+    "sglang": "python -m sglang.launch_server --model-path{model}",
+    "llamacpp": "llama-server -m{model}",
+}
+_BARE = {
+    "vllm": "vllm serve",
+    "sglang": "python -m sglang.launch_server",
+    "llamacpp": "llama-server",
+}
+_QUANT = re.compile(r"\b(awq|gptq|nvfp4|mxfp4|fp8|int8|int4)\b", re.IGNORECASE)
+_SPECULATION = re.compile(
+    r"(?:speculative )?(?:EAGLE/)?(?:MTP|EAGLE3?)(?: (\d+)| on)?(?: num_steps=(\d+).*)?$|\w+ k=(\d+)$",
+    re.IGNORECASE,
+)
+_GRAPHS = re.compile(
+    r"(?:cuda.?graph.?(?:max.?(?:bs|batch(?:.size)?)|bs)|capture.?sizes?)\D{1,3}([\d ,]+)"
+)
+_ASKED = re.compile(
+    r"(?:max.?running.?requests|max.?num.?seqs)\D{1,3}(\d+)\D* (?:requested|asked|configured)"
+)
+
+
+def launch(case: Mapping[str, Any], found: Evidence) -> None:
+    engine, model = case.get("engine") or {}, case.get("model") or {}
+    named = str(engine.get("name", "")).lower()
+    kind = next((kind for word, kind in _ENGINES if word in named), "")
+    name = name_of(model.get("name", ""))
+    arguments: list[str] = []
+    for written_ in case.get("launch_args") or []:
+        told = _in_words(str(written_), found)
+        argument = _argument(str(written_), kind) or _switched(str(written_), kind, case)
+        if argument:
+            arguments.append(argument)
+        elif not told:
+            found.unmapped[f"launch_args: {written_}"] = "words, not an argument"
+    if kind:
+        model_given = f" {shlex.quote(_word(name))}" if name else ""
+        start = STARTS[kind].format(model=model_given) if name else _BARE[kind]
+        found.command = " ".join([start, *arguments])
+    else:
+        for argument in arguments:
+            flag, _, value = argument.partition(" ")
+            found.settings[flag.lstrip("-").replace("-", "_")] = value or "true"
+        if name:
+            found.settings["model"] = name
+    if found_version := re.match(r"v?\d+\.\d+(?:\.\w+)?", str(engine.get("version", ""))):
+        found.settings["version"] = found_version[0]
+    found.settings["engine"] = kind or named
+    asked = any("--quantization" in a for a in arguments)
+    if not asked and (quant := _QUANT.search(f"{model.get('quant', '')}")):
+        found.settings["quantization"] = quant[1].lower()
+    if kv := model.get("kv"):
+        found.settings["kv_cache_dtype"] = str(kv)
+    if context := number(model.get("context")):
+        found.settings["max_model_len"] = f"{context:g}"
+
+
+def _in_words(text: str, found: Evidence) -> bool:
+    """Facts and settings that an argument tells beside what it is."""
+    key = f"launch_args: {text}"
+    before = len(found.facts) + len(found.settings)
+    if sizes := graph_sizes(text):
+        found.offer("graph_max_batch_count", sizes, key)
+    elif graph := _GRAPHS.search(text):
+        found.offer("graph_max_batch_count", str(max(map(int, re.findall(r"\d+", graph[1])))), key)
+    if asked := _ASKED.search(text):
+        found.offer("max_num_seqs_asked_count", asked[1], key)
+    if threads := re.search(r"(?:OMP|MKL|TORCH)_NUM_THREADS\W{1,3}(\d+)", text):
+        found.offer("cpu_threads_count", threads[1], key)
+    if cache := re.match(r"(\w+) (?:K/V|KV)[ -]cache$", text):
+        found.settings["kv_cache_dtype"] = cache[1]
+    return len(found.facts) + len(found.settings) > before
+
+
+def _switched(text: str, kind: str, case: Mapping[str, Any]) -> str:
+    """Speculation that was tried on and off is on, where the figure of the complaint is of it."""
+    found = re.match(r"(\w+) on/off$", text)
+    if not found:
+        return ""
+    before = number((case.get("gain") or {}).get("before"))
+    held = (x for x in leaves_of(case.get("evidence") or {}) if number(x.value) == before)
+    slow = any(found[1].lower() in tokens(leaf.path) for leaf in held)
+    return _argument(found[1], kind) if before is not None and slow else ""
+
+
+def _argument(text: str, kind: str) -> str:
+    """A launch argument as it is typed: `TP 2` is `--tensor-parallel-size 2`; "" when it is a description."""
+    text = re.sub(r"\s*\([^)]*\)", "", text)
+    text = re.split(r"\s*->|\s+vs\s+", text)[0].replace(" default ", " ")
+    text = re.sub(r"\s+requested$", "", text).strip()
+    if re.search(r"\b(toggled|tried|variants|on/off)\b", text):
+        return ""
+    if found := re.match(r"tensor.parallel(?:ism)?[^\d-]* (\d+)", text, re.IGNORECASE):
+        text = f"tp {found[1]}"
+    if found := re.fullmatch(r"(pp|dp) (\d+)", text, re.IGNORECASE):
+        long = {"pp": "pipeline-parallel", "dp": "data-parallel"}[found[1].lower()]
+        return f"--{found[1].lower() if kind == 'sglang' else long}-size {found[2]}"
+    if text.startswith("-"):
+        return text
+    if found := _SPECULATION.match(text):
+        return _speculation(next((g for g in found.groups() if g), ""), kind)
+    if re.fullmatch(r"ep \d+", text, re.IGNORECASE):
+        return "--enable-expert-parallel" if kind == "vllm" else f"--ep-size {text.split()[1]}"
+    if found := re.fullmatch(r"ctx (\d+)", text):
+        return f"--ctx-size {found[1]}"
+    if found := re.fullmatch(r"tp (\d+)", text, re.IGNORECASE):
+        return f"{'--tp-size' if kind == 'sglang' else '--tensor-parallel-size'} {found[1]}"
+    if found := re.fullmatch(r"([a-z]+(?:_[a-z]+)+)[ =](\S+)", text):
+        value = found[2]
+        return (
+            ""
+            if "/" in value or not re.match(r"[\w.]+$", value)
+            else f"--{found[1].replace('_', '-')} {value}"
+        )
+    return ""
+
+
+def _speculation(count: str, kind: str) -> str:
+    """How an engine is told to speculate, with so many tokens a step where that is known."""
+    if kind == "sglang":
+        steps = f" --speculative-num-steps {count}" if count else ""
+        return f"--speculative-algorithm EAGLE{steps}"
+    config = {"method": "mtp"} | ({"num_speculative_tokens": int(count)} if count else {})
+    return f"--speculative-config {shlex.quote(json.dumps(config))}"
+
+
+def _word(name: str) -> str:
+    return re.sub(r"\s+", "-", name)
+
+
+def name_of(value: Any) -> str:
+    """A name, without what stands in brackets and without a second one; "" where it was not told."""
+    text = str(value or "")
+    if _UNSAID.match(text):
+        return ""
+    return re.split(r"\s*\(|;|,| and ", text)[0].strip()
