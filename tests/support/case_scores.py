@@ -17,7 +17,7 @@ CLASS_OF = {
 PRECHECKS = {
     "hardware_health_clocks": ("clocks_stuck_low", "power_cap"),
     "thermal": ("thermal_throttling", "clocks_stuck_low"),
-    "cold_start_jit": ("cold_start", "warmup_included"),
+    "cold_start_jit": ("cold_start", "warmup_included", "compiled_during_measurement"),
 }
 """Sub-causes that are no bottleneck but a reason not to trust one: the precheck has to be named."""
 STARVED = {
@@ -26,10 +26,15 @@ STARVED = {
 }
 """What may be starved by it, where the label names one of several: slow clocks slow all that they drive."""
 MAY_NAME = {
-    "cpu_starvation": ("cpu_shortage", "cpu_quota"),
-    "cpu_oversubscription": ("cpu_shortage", "cpu_quota"),
+    "cpu_starvation": ("cpu_shortage", "cpu_quota", "cpu_limit_used_up", "more_cpu_was_tried"),
+    "cpu_oversubscription": (
+        "cpu_shortage",
+        "cpu_quota",
+        "cpu_limit_used_up",
+        "more_cpu_was_tried",
+    ),
     "collectives": ("gpus_across_sockets", "pcie_narrow"),
-    "client_proxy": ("client_bound",),
+    "client_proxy": ("client_bound", "other_client_faster"),
 }
 """Sub-causes that a precheck may name where the verdict is withheld for it; the class alone is right too."""
 CONFIDENT = 0.7
@@ -93,7 +98,7 @@ def expected(case: Mapping[str, Any]) -> Expected:
         primary, second = "scheduling", "queueing"
     must = PRECHECKS.get(cause, ())
     if "benchmark_error" in (case.get("tags") or []):
-        must = ("client_bound",)
+        must = ("client_bound", "other_client_faster")
     return Expected(
         primary, second, must, MAY_NAME.get(cause, ()), (primary, *STARVED.get(cause, ()))
     )  # fmt: skip
