@@ -54,7 +54,8 @@ def rank_levers(
     """Levers that attack the verdict's class or candidates, that a firing rule names, or that gain much.
 
     Those that help come before those to check first, and those before the ones that will not help;
-    within each by `worth`, then by ladder rung.
+    within each by `worth`, then by ladder rung; where the verdict is not the model's, those that attack it
+    come first.
     """
     estimates = {} if model is None else model_estimates(levers, label, target, budget, model)
     wanted = set(named)
@@ -66,7 +67,25 @@ def rank_levers(
         if is_for or (estimate is not None and estimate.gain.mid >= NOTICEABLE):
             advice.append(advise(lever, label, target, budget, signals, estimate))
     order = {True: 0, "check_first": 1, False: 2}
-    return sorted(advice, key=lambda a: (order[a.helps], -worth(a), a.ladder_rung))
+
+    def rank(a: LeverAdvice) -> tuple[int, bool, float, int]:
+        beside = label.reason == RULES and not attacks(levers[a.id], label)
+        return order[a.helps], beside, -worth(a), a.ladder_rung
+
+    return sorted(advice, key=rank)
+
+
+RULES = "rules"
+"""`Label.reason` of a class that what was seen speaks for, against the cost model or without one."""
+
+
+def attacks(lever: Lever, label: Label) -> bool:
+    """Is it for the label's class, and its sub-cause where both name one?"""
+    for attacked in lever.attacks:
+        class_, _, sub_cause = attacked.partition(".")
+        if class_ == label.class_ and (not sub_cause or sub_cause == label.sub_cause):
+            return True
+    return False
 
 
 EFFORT = {"minutes": 0.0, "hours": 0.03, "days": 0.08, "weeks": 0.15}
@@ -312,6 +331,11 @@ def _state(
             else "it would harm here",
         )
     if estimate is not None and estimate.mid < SMALL:
+        if label.reason == RULES and attacks(lever, label) and estimate.high >= 1.0:
+            return (
+                "check_first",
+                "what was seen speaks for it; the cost model does not see why, so try and measure",
+            )
         return (
             False,
             f"gains {estimate.mid - 1:+.0%}: the part it acts on is not where the time goes",
