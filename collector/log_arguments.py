@@ -75,6 +75,12 @@ def setting(key: str, raw: str, *, none: bool = False) -> str | None:
     return redact_text(value[: 2 * MAX_VALUE])[:MAX_VALUE]
 
 
+def largest(text: str) -> str | None:
+    """The largest whole number in a text, such as a list of sizes; None where there is none above 0."""
+    most = max((int(n) for n in re.findall(r"\d{1,9}", text)), default=0)
+    return str(most) if most else None
+
+
 def _plain(raw: str) -> str | None:
     if raw == "None":
         return None

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .argv import redact_text
-from .log_arguments import pairs, setting
+from .log_arguments import largest, pairs, setting
 from .log_events import EventMerger
 from .log_gates import GateFinder
 from .log_header import Clock, Header, one_line, plain, split_header
@@ -76,6 +76,7 @@ class LineReader:
         self._open: dict[tuple[str, str], int] = {}
         self._known: dict[tuple[str, str], str] = {}
         self._setting_ns = 0
+        self._same: dict[str, tuple[int, int]] = {}
         self._ranks = 1
 
     @property
@@ -161,13 +162,13 @@ class LineReader:
             return False
         groups = found.groupdict()
         replica = self._replica(line.header, groups.get("rank"))
-        if pattern.settings or pattern.arguments or pattern.implies:
+        if pattern.settings or pattern.arguments or pattern.implies or pattern.largest:
             self._settings(pattern, groups, line, replica, rows)
         if pattern.samples:
             self._samples(pattern, groups, line, replica, rows)
         if pattern.step:
             self._step(pattern, groups, line, replica, rows)
-        if pattern.event:
+        if pattern.event and _counts(pattern.event, line.header):
             number = _number(groups.get(pattern.event.value or ""))
             self._event(pattern.event, number, line, replica, rows)
         return True
@@ -181,6 +182,7 @@ class LineReader:
         raw |= {k: groups[g] for k, g in pattern.copies.items() if groups[g] is not None}
         found = {key: setting(key, pattern.words.get(text, text)) for key, text in raw.items()}
         found.update(pattern.implies)
+        found |= {key: largest(groups[g]) for key, g in pattern.largest.items() if groups[g]}
         take = pattern.arguments
         if take and groups.get(take.group):
             found.update(_arguments(take, groups[take.group]))
@@ -207,20 +209,31 @@ class LineReader:
         self, pattern: Pattern, groups: dict[str, Any], line: _Line, replica: str, rows: Rows
     ) -> None:
         header = line.header
+        t_ns: int | None = None
         told = _labels(header.process, header.pid, tuple(header.ranks.items()), groups.get("rank"))
         for take in pattern.samples:
             text = groups[take.group]
             value = take.words.get(text) if take.words else _number(text)
             if value is not None:
+                t_ns = t_ns or self._apart(line.t_ns, replica)
                 rows.append((
                     "samples",
                     {
-                        "t_ns": line.t_ns, "signal": take.signal, "kind": "gauge",
+                        "t_ns": t_ns, "signal": take.signal, "kind": "gauge",
                         "unit": take.unit, "value": value * take.scale, "node": self.node,
                         "engine": self.wanted.engine, "replica": replica, "gpu": "", "phase": "",
                         "reason": "", "labels": told, "raw_name": pattern.id,
                     },
                 ))  # fmt: skip
+
+    def _apart(self, t_ns: int | None, replica: str) -> int | None:
+        """The time of a line's figures: of an instance's lines within one stamp each is a nanosecond later."""
+        if t_ns is None:
+            return None
+        last, count = self._same.get(replica, (t_ns, -1))
+        count = count + 1 if last == t_ns else 0
+        self._same[replica] = (t_ns, count)
+        return t_ns + count
 
     def _step(
         self, pattern: Pattern, groups: dict[str, Any], line: _Line, replica: str, rows: Rows
@@ -289,15 +302,26 @@ class LineReader:
 
 def _arguments(take: ArgumentsTake, text: str) -> Iterator[tuple[str, str | None]]:
     """The settings among the pairs of a text, under the engine's names for them."""
+    most: dict[str, list[str]] = {}
     for key, value in pairs(text):
+        if key in take.largest:
+            most.setdefault(take.largest[key], []).append(value)
         if key in take.inside:
             for inner, inner_value in pairs(value):
+                if inner in take.largest:
+                    most.setdefault(take.largest[inner], []).append(inner_value)
                 if inner in take.inside[key]:
                     name = take.inside[key][inner]
                     yield name, setting(name, inner_value)
         elif key not in take.skip and (not take.keep or key in take.keep):
             name = take.rename.get(key, key)
             yield name, setting(name, value, none=key in take.none)
+    for name, values in most.items():
+        yield name, largest(" ".join(values))
+
+
+def _counts(take: EventTake, header: Header) -> bool:
+    return not take.first_rank or header.ranks.get("tp_rank", "0") == "0"
 
 
 @lru_cache(maxsize=512)

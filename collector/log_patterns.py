@@ -45,12 +45,14 @@ class EventTake(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         value: the group with its number; null: how often it came within a second.
         repeated: what the number of equal events within a second becomes.
         once: later equal ones are only counted, for the whole run.
+        first_rank: every rank of a tensor-parallel group writes it; only the first one's counts.
     """
 
     kind: str
     value: str | None = None
     repeated: Literal["count", "sum", "max", "first"] = "count"
     once: bool = False
+    first_rank: bool = False
 
 
 class ArgumentsTake(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,6 +63,7 @@ class ArgumentsTake(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         rename: key as printed → the engine's flag.
         none: keys whose `None` is a fact ("none"), not an absence.
         inside: key → keys inside its value → the names they are stored under.
+        largest: keys, inside ones too → the setting that holds the largest whole number in their values.
     """
 
     group: str
@@ -69,6 +72,7 @@ class ArgumentsTake(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     rename: dict[str, str] = {}
     none: list[str] = []
     inside: dict[str, dict[str, str]] = {}
+    largest: dict[str, str] = {}
 
 
 class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +81,7 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         settings: groups that are settings of the same name.
         copies: setting → the group whose value it has too.
+        largest: setting → the group whose largest whole number it holds; a list may be cut, this is not.
         implies: settings that hold where the line stands.
         words: what a setting's value is called → what is stored.
     """
@@ -90,6 +95,7 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     in_errors: bool = False
     settings: list[str] = []
     copies: dict[str, str] = {}
+    largest: dict[str, str] = {}
     implies: dict[str, str] = {}
     words: dict[str, str] = {}
     arguments: ArgumentsTake | None = None
@@ -99,12 +105,18 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class PatternFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One `engines/logs/*.yaml`; `marks` are what only this engine writes."""
+    """One `engines/logs/*.yaml`.
+
+    Attributes:
+        marks: what only this engine writes.
+        typical: what a few lines of its log may hold beside; of a text without any mark it says less than they do.
+    """
 
     engine: str
     doc: str
     source: str
     marks: list[str]
+    typical: list[str] = []
     ignore_errors: list[str] = []
     patterns: list[Pattern]
 
@@ -207,7 +219,8 @@ def _faults(file: PatternFile) -> Iterator[str]:
         except re.error as e:
             yield f"{p.id}: regex: {e}"
             continue
-        used = [*p.settings, *p.copies.values(), *(s.group for s in p.samples)]
+        used = [*p.settings, *p.copies.values(), *p.largest.values()]
+        used += [s.group for s in p.samples]
         used += [s.group for s in p.step] + ([p.arguments.group] if p.arguments else [])
         used += [p.event.value] if p.event and p.event.value else []
         for group in used:

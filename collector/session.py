@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import platform
 import socket
 import time
@@ -358,7 +359,7 @@ class _Session:
                     "t_ns": now, "engine": engine, "replica": "", "key": key, "value": value,
                     "origin": "requested", "source": "argv", "node": self.writer.node,
                 }
-                for key, value in requested_settings(command).items()
+                for key, value in (_threads(command) | requested_settings(command)).items()
             ],
         )  # fmt: skip
 
@@ -435,3 +436,11 @@ def free_port() -> int:
 def split_urls(urls: Sequence[str]) -> tuple[str, ...]:
     """URLs as given, several in one option separated by commas."""
     return tuple(u.strip().rstrip("/") for text in urls for u in text.split(",") if u.strip())
+
+
+def _threads(command: Sequence[str]) -> dict[str, str]:
+    """The threads of a compute pool that a server is started with, by its environment; empty where none says."""
+    name = "OMP_NUM_THREADS"
+    told = [word.partition("=")[2] for word in command if word.startswith(f"{name}=")]
+    value = told[-1] if told else os.environ.get(name, "")
+    return {name.lower(): value} if value.isdecimal() else {}

@@ -1,4 +1,4 @@
--- requires: engine_state counter_deltas load run_window
+-- requires: engine_state counter_deltas load run_window events samples
 -- grain: one row
 -- signals: level 1
 CREATE TABLE kv_cache AS
@@ -20,21 +20,41 @@ WITH g AS (
     sum(delta) FILTER (signal = 'generation_tokens') AS generation_tokens,
     sum(delta) FILTER (signal = 'requests_finished_count') AS finished
   FROM counter_deltas
+), told AS (
+  -- in the window of a load where there is one; a log alone counts whole
+  SELECT kind, replica, coalesce(value, 1) AS value
+  FROM events, run_window w
+  WHERE kind IN ('preemption', 'preemptions_so_far', 'retraction')
+    AND ((SELECT count(*) FROM load) = 0 OR t_ns IS NULL OR t_ns BETWEEN w.start_ns - 1000000000 AND w.end_ns + 1000000000)
+), logged AS (
+  SELECT
+    count(*) AS n,
+    coalesce(
+      sum(value) FILTER (kind = 'preemption'),
+      (SELECT sum(total) FROM (SELECT max(value) AS total FROM told WHERE kind = 'preemptions_so_far' GROUP BY replica))
+    ) AS preemptions,
+    coalesce(
+      sum(value) FILTER (kind = 'retraction'),
+      (SELECT nullif(max(value), 0) FROM samples WHERE signal = 'log_retracted_count')
+    ) AS retractions
+  FROM told
 )
 SELECT
-  greatest(g.n, c.intervals) AS n,
+  greatest(g.n, c.intervals, logged.n) AS n,
   g.kv_mean AS kv_used_mean_ratio, g.kv_p95 AS kv_used_p95_ratio, g.kv_max AS kv_used_max_ratio,
-  c.preemptions AS preemptions_count,
+  coalesce(c.preemptions, logged.preemptions) AS preemptions_count,
+  logged.retractions AS retractions_count,
   c.preemptions / nullif(w.duration_s, 0) AS preemptions_per_s,
   c.preemptions / nullif(coalesce(load.requests_count, c.finished), 0) AS preemptions_per_request_ratio,
   c.hit AS prefix_hit_ratio,
   c.prompt_tokens / nullif(w.duration_s, 0) AS prompt_tokens_per_s,
   c.generation_tokens / nullif(w.duration_s, 0) AS generation_tokens_per_s
-FROM g CROSS JOIN c CROSS JOIN run_window w LEFT JOIN load ON true
-WHERE coalesce(g.kv_mean, c.preemptions, c.hit, c.prompt_tokens, c.generation_tokens) IS NOT NULL;
+FROM g CROSS JOIN c CROSS JOIN logged CROSS JOIN run_window w LEFT JOIN load ON true
+WHERE coalesce(g.kv_mean, c.preemptions, logged.preemptions, logged.retractions, c.hit, c.prompt_tokens, c.generation_tokens) IS NOT NULL;
 COMMENT ON TABLE kv_cache IS 'The KV cache: how full, how often a running request had to give its blocks back, how much of the prompts it saved.';
 COMMENT ON COLUMN kv_cache.kv_used_max_ratio IS '[0..1] highest use at a scrape';
-COMMENT ON COLUMN kv_cache.preemptions_count IS '[count] requests that were preempted in the window';
+COMMENT ON COLUMN kv_cache.preemptions_count IS '[count] requests that were preempted in the window, by the engine''s counter; without it as the log tells them, from a log alone over all of it';
+COMMENT ON COLUMN kv_cache.retractions_count IS '[count] running requests that SGLang''s log says were put back into the queue because the KV cache was full; NULL where it says nothing of any';
 COMMENT ON COLUMN kv_cache.prefix_hit_ratio IS '[0..1] prompt tokens found in the prefix cache: hits over look-ups, else cached over all prompt tokens';
 COMMENT ON COLUMN kv_cache.prompt_tokens_per_s IS '[1/s] prompt tokens, cached ones included';
 COMMENT ON COLUMN kv_cache.generation_tokens_per_s IS '[1/s] generated tokens, as the engine counts';

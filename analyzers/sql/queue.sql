@@ -9,7 +9,8 @@ WITH g AS (
     count_if(waiting > 0)::DOUBLE / nullif(count_if(running > 0 OR waiting > 0), 0) AS waiting_busy,
     quantile_cont(running, 0.75) FILTER (waiting > 0) AS running_while_waiting,
     avg(running) FILTER (kv_used_ratio >= 0.85) AS running_kv_full,
-    nullif(regr_slope(waiting, (t_ns - w.start_ns) / 1e9), 'nan') AS growth
+    CASE WHEN max(t_ns) - min(t_ns) >= 1000000
+      THEN nullif(regr_slope(waiting, (t_ns - w.start_ns) / 1e9), 'nan') END AS growth
   FROM engine_state, run_window w
 ), little AS (
   SELECT

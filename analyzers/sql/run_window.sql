@@ -33,8 +33,9 @@ WITH load AS (
 )
 SELECT
   start_ns, send_end_ns, end_ns,
-  (send_end_ns - start_ns) / 1e9 AS sending_s,
-  (end_ns - start_ns) / 1e9 AS duration_s
+  -- lines of a log within one stamp are nanoseconds apart, so that they stay apart: no time passes between them
+  CASE WHEN send_end_ns - start_ns < 1000000 THEN 0 ELSE (send_end_ns - start_ns) / 1e9 END AS sending_s,
+  CASE WHEN end_ns - start_ns < 1000000 THEN 0 ELSE (end_ns - start_ns) / 1e9 END AS duration_s
 FROM span;
 COMMENT ON TABLE run_window IS 'The span that is judged: from the first request after the warm-up to the end of the last one; without a load generator, the span of the engine''s scrapes, without what is idle before the first work and after the last.';
 COMMENT ON COLUMN run_window.send_end_ns IS '[ns] the last arrival; after it the queue only drains';

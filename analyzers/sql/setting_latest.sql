@@ -1,7 +1,7 @@
 -- requires: settings
 -- grain: one row a setting key
 CREATE VIEW setting_latest AS
-SELECT key, value, origin, source, engine
+SELECT key, value, origin, source, engine, replica
 FROM settings
 QUALIFY row_number() OVER (
   PARTITION BY key

@@ -41,7 +41,8 @@ _FLATTENED = {
     "kv_cache_config": {
         "free_gpu_memory_fraction": "",
         "enable_block_reuse": "enable_prefix_caching",
-    }
+    },
+    "cuda_graph_config": {"max_batch_size": "graph_max_batch", "batch_sizes": "cuda_graph_bs"},
 }
 """Objects in a configuration file → the keys in them that are settings → their names where they differ."""
 

@@ -73,6 +73,9 @@ def _add_ratios(sheet: FactSheet, totals: dict[str, float], t_ns: int) -> None:
     asked, hit = totals.get("prefix_queries_tokens"), totals.get("prefix_hits_tokens")
     if asked and hit is not None and hit <= asked:
         sheet.add("prefix_hit_ratio", hit / asked, t_ns=t_ns)
+    drafted, accepted = totals.get("spec_draft_tokens"), totals.get("spec_accepted_tokens")
+    if drafted and accepted is not None and accepted <= drafted:
+        sheet.add("speculation_accepted_ratio", accepted / drafted, t_ns=t_ns)
     finished, preempted = totals.get("requests_finished_count"), totals.get("preemptions_count")
     if finished:
         sheet.add("engine_finished_count", finished, t_ns=t_ns)

@@ -1,4 +1,4 @@
-"""Throttling: how long the CPU quotas of a process's cgroups kept it from running."""
+"""The CPU quotas of a process's cgroups: how much they allow, and how long they kept it from running."""
 
 from __future__ import annotations
 
@@ -44,6 +44,19 @@ def read_throttled_s(files: Sequence[Path]) -> float | None:
             elif key == "throttled_time":  # version 1, ns
                 seconds.append(int(value) / 1e9)
     return sum(seconds) if seconds else None
+
+
+def read_cpu_limit(files: Sequence[Path]) -> float | None:
+    """Cores that the tightest quota beside these `cpu.stat` files allows; None where there is none."""
+    limits = []
+    for file in files:
+        quota, _, period = _text(file.with_name("cpu.max")).strip().partition(" ")  # version 2
+        if not quota:
+            quota = _text(file.with_name("cpu.cfs_quota_us")).strip()  # version 1; -1 is no limit
+            period = _text(file.with_name("cpu.cfs_period_us")).strip()
+        if quota.isdecimal() and period.isdecimal() and int(quota) > 0 and int(period) > 0:
+            limits.append(int(quota) / int(period))
+    return min(limits, default=None)
 
 
 def _text(path: Path) -> str:

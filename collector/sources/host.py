@@ -19,7 +19,7 @@ import psutil
 
 from ..argv import engine_of, is_wrapper
 from ..process_tree import ProcessTree
-from .cgroup import read_throttled_s, throttle_files
+from .cgroup import read_cpu_limit, read_throttled_s, throttle_files
 from .schedstat import ThreadCounters, read_schedstats
 from .ticks import ticks
 
@@ -47,7 +47,8 @@ class HostSource:
     (counters, s), `host_process_ctx_switches` (counter: how often a thread of it was put on a
     CPU), `host_process_rss` (bytes). The machine: `host_cpu_busy_ratio` and
     `host_cpu_steal_ratio` (shares of all CPUs since the sample before, 0..1), `host_load1_count`,
-    `host_cpu_count`, `host_mem_available` (bytes), `host_swap_in_bytes` (counter) and
+    `host_cpu_count`, `host_cpu_limit_count` (cores that the tightest quota of the server's cgroups
+    allows; no row without one), `host_mem_available` (bytes), `host_swap_in_bytes` (counter) and
     `host_cpu_throttled_seconds` (counter, s: by the quota of the server's cgroup and of those
     above it). What the kernel does not tell has no row and is named by `report`.
     """
@@ -168,6 +169,8 @@ class HostSource:
         ]
         if count := psutil.cpu_count():
             rows.append(_row("host_cpu_count", "gauge", "count", count))
+        if (limit := read_cpu_limit(self._throttle)) is not None:
+            rows.append(_row("host_cpu_limit_count", "gauge", "count", limit))
         now = psutil.cpu_times()._asdict()
         if self._cpu_before is not None and (shares := cpu_shares(self._cpu_before, now)):
             rows.append(_row("host_cpu_busy_ratio", "gauge", "ratio", shares[0]))

@@ -205,8 +205,9 @@ def test_a_stamp_of_another_zone_gives_way_to_the_time_of_reading():
 def test_without_a_stamp_a_row_takes_the_last_one_or_the_files():
     rows = read(f"# GPU blocks: 7\n{HEAD}# GPU blocks: 8\n# GPU blocks: 9\n")
     assert [row["t_ns"] for row in of(rows, "settings")] == [NEAR_NS, NEAR_NS + 1, NEAR_NS + 2]
+    # two lines of one stamp stay two: their figures are a nanosecond apart
     rows = read(f"{HEAD}{STATISTICS}\n{STATISTICS}\n")
-    assert {row["t_ns"] for row in of(rows, "samples")} == {STAMP_NS}
+    assert {row["t_ns"] for row in of(rows, "samples")} == {STAMP_NS, STAMP_NS + 1}
     assert {row["t_ns"] for _, row in read("# GPU blocks: 7\n", near_ns=None)} == {None}
 
 
@@ -244,6 +245,7 @@ def test_vllm_settings():
         "compilation_mode": "NONE",
         "cudagraph_mode": "FULL_AND_PIECEWISE",
         "cudagraph_capture_sizes": "1 2 4",
+        "graph_max_batch": "4",
         "kv_cache_tokens": "524288",
         "max_concurrency": "512.00",
     }
@@ -365,6 +367,7 @@ def test_sglang():
     assert {r["signal"]: r["value"] for r in prefill} == {
         "engine_running_count": 4, "engine_waiting_count": 1, "kv_used_tokens": 5632,
         "kv_used_ratio": 0.12, "log_generation_tokens_per_s": 95.33, "log_graph_used_ratio": 1,
+        "log_spec_length_count": 3.12,
     }  # fmt: skip
     first = [r for r in of(rows, "samples") if r not in prefill]
     assert {r["signal"]: r["value"] for r in first} == {
@@ -402,13 +405,25 @@ def test_llamacpp():
 
 def test_equal_events_of_a_second_are_counted_whatever_their_numbers():
     lines = [
-        f"WARNING 11-29 14:56:{55 + i // 500} scheduler.py:1057] Sequence group {i} is preempted by "
-        f"PreemptionMode.RECOMPUTE mode. total_cumulative_preemption_cnt={i}"
+        f"INFO 11-29 14:56:{55 + i // 500} shm_broadcast.py:1057] No available shared memory broadcast "
+        f"block found in {i} seconds."
         for i in range(1000)
     ]
     found = events(read("\n".join(lines) + "\n"))
-    assert [(k, v) for k, v, _ in found] == [("preemption", 500.0), ("preemption", 500.0)]
-    assert found[0][2].startswith("Sequence group 0 is preempted")
+    assert [(k, v) for k, v, _ in found] == [("engine_warning", 500.0), ("engine_warning", 500.0)]
+    assert found[0][2].startswith("No available shared memory broadcast block found in 0 seconds")
+
+
+def test_v0_tells_of_preemptions_by_their_number_so_far():
+    lines = [
+        f"WARNING 11-29 14:56:{55 + i} scheduler.py:1057] Sequence group {i} is preempted by "
+        f"PreemptionMode.RECOMPUTE mode. {name}={50 * i + 1}"
+        for i, name in enumerate(
+            ("total_num_cumulative_preemption", "total_cumulative_preemption_cnt")
+        )
+    ]
+    found = events(read("\n".join(lines) + "\n"))
+    assert [(k, v) for k, v, _ in found] == [("preemptions_so_far", 1), ("preemptions_so_far", 51)]
 
 
 def test_different_events_of_a_second_are_bounded():

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from whybound.collector.schema import TABLES, UNIT_SUFFIXES
-from whybound.collector.sources.cgroup import read_throttled_s, throttle_files
+from whybound.collector.sources.cgroup import read_cpu_limit, read_throttled_s, throttle_files
 from whybound.collector.sources.host import HostSource, cpu_shares, role_of
 from whybound.collector.sources.schedstat import ThreadCounters, read_schedstats
 from whybound.collector.sources.ticks import ticks
@@ -301,6 +301,25 @@ def test_throttling_of_cgroup_1(tmp_path: Path, mount: str) -> None:
     write(tmp_path / "unified" / "cpu.stat", "usage_usec 1\n")
     cgroups = "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/docker/x\n"
     assert read_throttled_s(throttle_files(cgroups, tmp_path)) == 1.5
+
+
+def test_the_tightest_quota_counts(tmp_path: Path) -> None:
+    for folder, quota in (("pod", "600000 100000"), ("pod/c1", "max 100000")):
+        write(tmp_path / folder / "cpu.stat", "usage_usec 1\n")
+        write(tmp_path / folder / "cpu.max", quota + "\n")
+    files = throttle_files("0::/pod/c1\n", tmp_path)
+    assert read_cpu_limit(files) == 6
+    write(tmp_path / "pod" / "c1" / "cpu.max", "150000 100000\n")
+    assert read_cpu_limit(files) == 1.5
+    assert read_cpu_limit([tmp_path / "gone" / "cpu.stat"]) is None
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("250000", 2.5), ("-1", None)])
+def test_quota_of_cgroup_1(tmp_path: Path, quota: str, cores: float | None) -> None:
+    write(tmp_path / "cpu" / "cpu.stat", "nr_periods 9\n")
+    write(tmp_path / "cpu" / "cpu.cfs_quota_us", quota + "\n")
+    write(tmp_path / "cpu" / "cpu.cfs_period_us", "100000\n")
+    assert read_cpu_limit([tmp_path / "cpu" / "cpu.stat"]) == cores
 
 
 def test_no_cgroup(tmp_path: Path) -> None:
