@@ -6,12 +6,17 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from whybound.analyzers.database import open_database
 from whybound.collector.session import Plan, free_port, record
 from whybound.collector.store import open_run
 
 
-def test_a_recording_names_its_machine_and_an_emulated_one_no_roofs(tmp_path: Path) -> None:
+def test_a_recording_names_its_machine_and_an_emulated_one_no_roofs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
     port = free_port()
     command = (sys.executable, "-m", "whybound.fixtures.engine", "--port", str(port))
     plan = Plan(run_dir=tmp_path / "R", command=command, port=port, duration_s=0.3)
@@ -24,5 +29,6 @@ def test_a_recording_names_its_machine_and_an_emulated_one_no_roofs(tmp_path: Pa
         ).fetchall()
     }
     assert int(found["cpu_count"][0]) >= 1
+    assert found["omp_num_threads"][:2] == ("3", "requested")
     assert found["cpu_name"][1:] == ("effective", "")
     assert not any(key.startswith("roof_") for key in found)

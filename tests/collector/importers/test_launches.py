@@ -97,7 +97,7 @@ def settings_of(tmp_path, text, name="f", **options):
         (KUBERNETES, "vllm", {"max_num_seqs": "128", "enable_prefix_caching": "false", "gpu_count": "2", "cpu_limit_count": "1.5", "version": "0.9.1", "api_key": "<redacted>", "vllm_attention_backend": "FLASHINFER", "vllm_api_key": "<redacted>"}),
         (TGI_COMPOSE, "tgi", {"max_batch_prefill_tokens": "4096", "max_concurrent_requests": "512"}),
         ("model: m\nmax-num-seqs: 12\ngpu-memory-utilization: 0.8\nenforce-eager: true\n", "vllm", {"max_num_seqs": "12", "enforce_eager": "true"}),
-        ("max_batch_size: 32\nkv_cache_config:\n  free_gpu_memory_fraction: 0.7\n  enable_block_reuse: false\ncuda_graph_config: {enable_padding: true}\n", "tensorrt_llm", {"free_gpu_memory_fraction": "0.7", "enable_prefix_caching": "false"}),
+        ("max_batch_size: 32\nkv_cache_config:\n  free_gpu_memory_fraction: 0.7\n  enable_block_reuse: false\ncuda_graph_config: {enable_padding: true, max_batch_size: 64}\n", "tensorrt_llm", {"free_gpu_memory_fraction": "0.7", "enable_prefix_caching": "false", "graph_max_batch": "64"}),
         ("# engine\nVLLM_USE_V1=1\nexport OMP_NUM_THREADS=4\nVLLM_API_KEY='x'\n", "vllm", {"omp_num_threads": "4", "vllm_api_key": "<redacted>"}),
         ("LLAMA_ARG_CTX_SIZE=4096\nLLAMA_ARG_N_PARALLEL=2\n", "llamacpp", {"ctx_size": "4096", "parallel": "2"}),
         ("MODEL_ID=m\nMAX_BATCH_PREFILL_TOKENS=2048\n", "tgi", {"max_batch_prefill_tokens": "2048"}),

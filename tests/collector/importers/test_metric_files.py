@@ -61,6 +61,16 @@ def test_one_page_gives_the_means_of_the_engines_life_and_says_so() -> None:
     assert found.told("since the engine's start")
 
 
+def test_one_page_tells_how_many_drafted_tokens_were_taken() -> None:
+    drafts = "".join(
+        f"# TYPE vllm:spec_decode_num_{what}_tokens counter\n"
+        f'vllm:spec_decode_num_{what}_tokens_total{{engine="0",model_name="m"}} {count}\n'
+        for what, count in (("draft", 400.0), ("accepted", 300.0))
+    )
+    assert imported(page() + drafts).facts()["speculation_accepted_ratio"] == 0.75
+    assert "speculation_accepted_ratio" not in imported(page()).facts()
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
