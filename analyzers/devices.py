@@ -98,4 +98,4 @@ def _told(settings: Mapping[str, str]) -> bool:
 
 
 def _gpus() -> list[Device]:
-    return [d for d in load_devices().values() if d.kind != "cpu"]
+    return [d for d in load_devices().values() if d.kind != "cpu" and d.assumed]

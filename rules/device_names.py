@@ -9,6 +9,7 @@ from dataclasses import dataclass
 _NOISE = frozenset((
     "nvidia", "amd", "geforce", "instinct", "tesla", "quadro", "rtx", "gpu", "gpus", "tensor", "core",
     "corporation", "generation", "edition", "graphics", "accelerator", "card", "ac", "hgx", "dgx",
+    "radeon", "rx", "jetson",
     "hbm2", "hbm2e", "hbm3", "hbm3e", "gddr6", "gddr6x", "gddr7", "vf",
 ))  # fmt: skip
 """Words that tell no part from another, unless a device of the table lists them."""

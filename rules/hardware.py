@@ -51,6 +51,7 @@ class Device:
         bandwidth_doubt: the same of the bandwidth.
         source: where the figures come from.
         doubts: what is not certain, in words; empty when nothing is.
+        assumed: may it be taken for a GPU that nobody named? Not where it is rare, a consumer's or an edge part.
         ambiguous: ids of other devices that the name asked for may mean as well.
     """
 
@@ -74,6 +75,7 @@ class Device:
     bandwidth_doubt: float
     source: str
     doubts: str = ""
+    assumed: bool = True
     ambiguous: tuple[str, ...] = ()
 
 
@@ -156,7 +158,7 @@ def _device(entry: Entry, family: Family) -> Device:
         launch_graph_s=_micro(family.launch_us.graph),
         kernel_floor_s=_micro(family.launch_us.kernel_floor),
         flops_doubt=entry.flops_doubt, bandwidth_doubt=entry.bandwidth_doubt,
-        source=entry.source, doubts=entry.doubts,
+        source=entry.source, doubts=entry.doubts, assumed=entry.assumed,
     )  # fmt: skip
 
 

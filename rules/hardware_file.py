@@ -72,6 +72,7 @@ class Entry(Strict, frozen=True, kw_only=True):
     family: str
     models: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     words: tuple[str, ...] = ()
+    assumed: bool = True
     dense_tflops: Rates
     flops_per_unit_clock: Rates | None = None
     achievable: Achievable | None = None

@@ -136,7 +136,9 @@ def test_a_device_that_is_not_named_is_found_by_what_it_holds():
 
 def test_without_what_it_holds_it_may_be_any_gpu():
     any_gpu = work(gpu=None)
-    assert len(any_gpu.devices) == sum(d.kind != "cpu" for d in load_devices().values())
+    assert set(any_gpu.devices) == {d.id for d in load_devices().values() if d.assumed}
+    assert "rtx_5080" not in any_gpu.devices  # named, it is found
+    assert work(gpu="NVIDIA GeForce RTX 5080").devices == ("rtx_5080",)
     assert any_gpu.read_s[0] < work().read_s[0] < work().read_s[1] < any_gpu.read_s[1]
 
 
