@@ -135,7 +135,7 @@ def diagnose_open(
             a.verdict,
             a.prechecks,
             run.manifest,
-            {s.name for s in a.signals},
+            {s.name for s in a.signals if s.level > 0 or s.source == SOURCE},
             missing,
             a.findings,
             rules,
@@ -391,7 +391,7 @@ def _verdict(
 def _modelled(spec: TargetSpec, model: Whatif | None) -> Label:
     """The cost model's label; without a model an abstention."""
     if model is None:
-        return Label(None, None, None, {}, reason="no load with token timing was measured")
+        return Label(None, None, None, {}, reason="no evidence")
     label = label_run(question(spec.metric, spec.statistic), model)
     return misfit(label) if model.fit.error > MISFIT else label
 
@@ -416,7 +416,7 @@ def _confidence(
     if weighed is not None:
         vector = "weighed with the cost model's" if model else "no gain vector"
         if not weighed.findings and model is None:
-            return 0.0, "none"
+            return 0.0, "nothing that weighs"
         return claimed(label), f"odds of the rules that fire, {vector}; confidence not calibrated"
     assert model is not None
     fired = [f for f in findings if f.state == "fires" and f.class_ is not None]

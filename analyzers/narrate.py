@@ -54,6 +54,11 @@ def sentence(
             "Cannot tell: no step cost that this model on this GPU could have comes near what was measured."
             " The model, the GPU or a setting is not what it seems."
         )
+    if label.reason == "split" and label.says:
+        apart = f" apart from {_either(verdict.candidates[1:])}" if verdict.candidates[1:] else ""
+        return f"Cannot tell {verdict.candidates[0]}{apart} yet: {label.says}."
+    if label.reason == "no evidence":
+        return "Cannot tell: nothing of what was told speaks for one class more than for another."
     if label.reason == "split":
         return (
             f"Cannot tell {_either(verdict.candidates)} apart: what was measured fits all of them"

@@ -65,6 +65,14 @@ def next_measurement(
             because="bandwidth and peak of the GPU, parameters and KV bytes of the model are the two numbers that"
             " set the floors: name both",
         )
+    if not verdict.shares and not known:
+        return NextMeasurement(
+            command=_filled(
+                "profile attach --url {url} --load poisson:rate=1 -d 60s -o RUN2", manifest
+            ),
+            decides=[],
+            because="nothing was measured: offer a load, or attach while there is one",
+        )
     open_ = _undecided(findings, rules or {})
     best = max(
         load_observations(), key=lambda o: _worth(o, open_, verdict.shares, known) / o.effort

@@ -33,7 +33,8 @@ CONTEXT = re.compile(r"segment=context_(\d+)$")
 def told_signals(signals: Sequence[Signal], settings: Mapping[str, str]) -> list[Signal]:
     """The signals that follow from those that are there, without the ones that are there already."""
     names = {s.name for s in signals if not s.scope}
-    device = find_device(settings.get("gpu_name", ""))
+    gpu = settings.get("gpu_name")
+    device = find_device(gpu) if gpu else None
     middle, *bounds = _worlds(signals)
     made = _made(middle, device, settings)
     spread = [_made(facts, device, settings) for facts in bounds]

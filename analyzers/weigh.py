@@ -118,7 +118,7 @@ def named(weighed: Weighed, label: Label) -> Label:
     if p < ENOUGH or p < AHEAD * weighed.shares[second]:
         return replace(
             label, class_=None, sub_cause=None, candidates=left, ambiguous=True, share=p,
-            shares=shares, reason="split",
+            shares=shares, reason="split", says=_for_each(weighed, left),
         )  # fmt: skip
     runner_up = second if weighed.shares[second] >= POSSIBLE and second != NONE else None
     label = replace(
@@ -134,6 +134,16 @@ def named(weighed: Weighed, label: Label) -> Label:
         label, class_=cast("Class", first), sub_cause=strongest.sub_cause, reason="rules",
         says=strongest.says,
     )  # fmt: skip
+
+
+def _for_each(weighed: Weighed, classes: Sequence[str]) -> str:
+    """What speaks for each class, by the strongest finding of each that has one."""
+    said = []
+    for class_ in classes:
+        found = next((f for f in weighed.findings if f.class_ == class_), None)
+        if found is not None:
+            said.append(f"for {class_}, {found.says[:1].lower()}{found.says[1:]}")
+    return "; ".join(said)
 
 
 def _ours(weighed: Weighed, class_: str) -> bool:

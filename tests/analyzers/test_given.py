@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from whybound.analyzers.database import open_database
+from whybound.analyzers.database import open_database, view_sources
 from whybound.analyzers.diagnose import diagnose
 from whybound.analyzers.given import (
+    DERIVED,
+    described,
     disagreements,
     given_signals,
     known_signals,
@@ -16,7 +20,9 @@ from whybound.analyzers.given import (
 from whybound.analyzers.signals import read_signals, signal_views
 from whybound.collector.importers.facts_file import fact_row
 from whybound.collector.store import RunWriter, create_run, open_run
-from whybound.rules.model import Signal
+from whybound.rules.load import load_prechecks, load_rules
+from whybound.rules.model import MODELLED, Signal
+from whybound.rules.observations import load_given
 
 
 def run_with(tmp_path, *facts, settings=()):
@@ -186,3 +192,16 @@ def test_a_diagnosis_of_facts_alone_names_its_next_measurement(tmp_path):
     diagnosis = diagnose(run_with(tmp_path, hand("gpu_sm_ratio", "60-75 %")))
     assert diagnosis.verdict.class_ is not None or diagnosis.verdict.abstained
     assert diagnosis.next_measurement.command
+
+
+def test_a_signal_that_a_view_measures_is_not_listed_as_told():
+    columns = {
+        name for sql in view_sources().values() for name in re.findall(r"COLUMN \w+\.(\w+) IS", sql)
+    }
+    assert not columns & set(load_given())
+
+
+def test_every_signal_that_a_rule_needs_has_a_meaning():
+    rules = load_rules() | load_prechecks()
+    needed = {name for rule in rules.values() for name in rule.needs}
+    assert needed <= {*described(), *DERIVED, *MODELLED}

@@ -131,6 +131,8 @@ def _hardware(case: Mapping[str, Any], found: Evidence) -> None:
         found.settings["gpu_name"] = gpu
     if isinstance(gpus := hardware.pop("gpus", None), int) and gpus:
         found.settings["gpu_count"] = str(gpus)
+    if gpus == 0:
+        found.settings["device"] = "cpu"
     figures([Leaf(("hardware", str(k)), v) for k, v in hardware.items()], found)
     between = str(hardware.get("interconnect", ""))
     if speed := _SPEED.search(between):
@@ -172,6 +174,15 @@ def _workload(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
             found.offer(row.second, text, where)
         if row.mode:
             found.offer("load_mode", row.mode, where)
+    _all_at_once(case.get("workload") or {}, found)
+
+
+def _all_at_once(workload: Mapping[str, Any], found: Evidence) -> None:
+    """Prompts without a rate or a number of callers arrive together, as every throughput tool sends them."""
+    prompts = number(workload.get("prompts") or workload.get("num_prompts"))
+    if prompts and not {"inflight_mean_count", "offered_rate_per_s"} & set(found.facts):
+        found.offer("inflight_mean_count", f"{prompts / 2:g}..{prompts:g}", "workload.prompts")
+        found.offer("load_mode", "closed", "workload.prompts")
 
 
 def _lengths(text: str, key: str, found: Evidence) -> None:
