@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..rules.conditions import interval, signals_of
 from ..rules.load import load_levers, load_prechecks, load_rules
-from ..rules.model import Signal
+from ..rules.model import TOLD, Signal
 from ..rules.observations import load_given
 from .database import view_sources
 from .signals import unit_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-SOURCE = "facts"
+SOURCE = TOLD[0]
 """The `source` of a signal that was given."""
 
 DERIVED = frozenset((

@@ -10,8 +10,10 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from ..errors import WhyboundError
 from ..rules.hardware import find_device
-from ..rules.model import Signal
+from ..rules.model import TOLD, Signal
+from .model_shape import shape_of
 from .signals import unit_of
 
 if TYPE_CHECKING:
@@ -19,12 +21,15 @@ if TYPE_CHECKING:
 
     from ..rules.hardware import Device
 
-SOURCE = "told"
+SOURCE = TOLD[1]
 """The `source` of a signal that follows from given ones."""
 
 KV_OF_WEIGHTS = 1e-4
 """Most bytes of keys and values a token over the bytes of the weights: what small models without grouped heads
 reach (0.5 to 1 × 10⁻⁴); most have a tenth of it."""
+
+COLLECTIVES = (56.0, 100.0, 160.0)
+"""All-reduces a decode step where nobody counted: two a layer, of 28 to 80 layers."""
 
 Facts = dict[str, float]
 CONTEXT = re.compile(r"segment=context_(\d+)$")
@@ -38,8 +43,9 @@ def told_signals(signals: Sequence[Signal], settings: Mapping[str, str]) -> list
     middle, *bounds = _worlds(signals)
     made = _made(middle, device, settings)
     spread = [_made(facts, device, settings) for facts in bounds]
-    _add(made, "gpu_busy_spread_ratio", _spread(signals))
-    _add(made, "context_slowdown_ratio", _context_slowdown(signals))
+    made |= _of_each_gpu(signals)
+    for name, value in _contexts(signals, middle, settings).items():
+        _add(made, name, value)
     kind = _device_kind(settings)
     numbers = [_signal(name, v, [m[name] for m in spread if name in m]) for name, v in made.items()]
     texts = [Signal(name="device_kind", text=kind, source=SOURCE)] if kind else []
@@ -62,6 +68,10 @@ def _worlds(signals: Sequence[Signal]) -> list[Facts]:
         if s.name in plain and not s.scope and s.low is not None and s.high is not None
         for end in (s.low, s.high)
     ]
+    if "collective_s" in plain and "collectives_per_token_count" not in plain:
+        few, usual, many = COLLECTIVES
+        plain["collectives_per_token_count"] = usual
+        ends += [("collectives_per_token_count", few), ("collectives_per_token_count", many)]
     return [plain, *(plain | {name: end} for name, end in ends)]
 
 
@@ -111,6 +121,11 @@ def _collective_share(facts: Facts, _: Mapping[str, str]) -> float | None:
     return min(1.0, one * many / step) if step and one and many else None
 
 
+def _idle(facts: Facts, _: Mapping[str, str]) -> float | None:
+    step, idle = _step(facts), facts.get("step_idle_s")
+    return min(1.0, idle / step) if step and idle is not None else None
+
+
 def _kv_demand(facts: Facts, _: Mapping[str, str]) -> float | None:
     """Everybody inside at the end of the answer, over what the cache holds."""
     inside = facts.get("inflight_mean_count") or facts.get("running_mean_count")
@@ -121,6 +136,11 @@ def _kv_demand(facts: Facts, _: Mapping[str, str]) -> float | None:
         prompt + facts.get("output_mean_tokens", 0.0), facts.get("kv_per_request_tokens", 0.0)
     )
     return inside * one / room
+
+
+def _kv_highest(facts: Facts, _: Mapping[str, str]) -> float | None:
+    """A person tells one figure of the cache's use; the highest is taken for it."""
+    return facts.get("kv_used_mean_ratio")
 
 
 def _kv_room(facts: Facts, settings: Mapping[str, str]) -> float | None:
@@ -134,8 +154,10 @@ def _kv_room(facts: Facts, settings: Mapping[str, str]) -> float | None:
 
 OF_FACTS: dict[str, Callable[[Facts, Mapping[str, str]], float | None]] = {
     "collective_share_ratio": _collective_share,
+    "step_idle_ratio": _idle,
     "kv_demand_ratio": _kv_demand,
     "kv_room_ratio": _kv_room,
+    "kv_used_max_ratio": _kv_highest,
 }
 """Signal → from the facts and the settings; None where they do not tell."""
 
@@ -160,6 +182,10 @@ def _power(facts: Mapping[str, float], device: Device, settings: Mapping[str, st
     return power / limit if power and limit else None
 
 
+def _multiprocessors(_: Mapping[str, float], device: Device, __: Mapping[str, str]) -> float | None:
+    return float(device.units) if device.kind == "cuda" else None
+
+
 def _kernel(facts: Mapping[str, float], device: Device, _: Mapping[str, str]) -> float | None:
     """Bytes a second of one kernel, over those of the data sheet."""
     reached = facts.get("kernel_read_per_s")
@@ -170,34 +196,65 @@ OF_DEVICE: dict[str, Callable[[Mapping[str, float], Device, Mapping[str, str]], 
     "gpu_clock_ratio": _clock,
     "gpu_dram_ratio": _dram,
     "kernel_read_ratio": _kernel,
+    "gpu_sm_count": _multiprocessors,
     "gpu_power_of_limit_ratio": _power,
 }
 """Signal → from the facts and the named GPU."""
 
 
-def _spread(signals: Sequence[Signal]) -> float | None:
-    """Busiest minus idlest of the GPUs that were told apart."""
+def _of_each_gpu(signals: Sequence[Signal]) -> Facts:
+    """Mean use of the GPUs that were told apart, and the busiest one's minus the idlest one's."""
     busy = [
         s.value
         for s in signals
         if s.name == "gpu_busy_ratio" and s.scope.startswith("gpu=") and s.value is not None
     ]
-    return max(busy) - min(busy) if len(busy) > 1 else None
+    if len(busy) < 2:
+        return {}
+    return {"gpu_busy_ratio": sum(busy) / len(busy), "gpu_busy_spread_ratio": max(busy) - min(busy)}
 
 
-def _context_slowdown(signals: Sequence[Signal]) -> float | None:
-    """What a step grows by from a short to a long context, over the most that reading keys and values explains.
+def _contexts(
+    signals: Sequence[Signal], facts: Mapping[str, float], settings: Mapping[str, str]
+) -> Facts:
+    """What a step grows by from a short to a long context, and that over what its keys and values explain.
 
-    A step reads the weights at least, so that the growth over the short step is at most that of the bytes:
-    `KV_OF_WEIGHTS` a token.
+    A step reads the weights at least, so that its growth is at most that of the bytes: those of a token over
+    those of the weights, the model's own where it is known, else at most `KV_OF_WEIGHTS`.
     """
     steps: dict[float, float] = {}
     for s in signals:
         found = CONTEXT.match(s.scope)
         if found and s.value and s.name in ("client_tpot_mean_s", "client_itl_mean_s"):
             steps[float(found[1])] = s.value
+    for end in ("short", "long"):
+        tokens, step = facts.get(f"context_{end}_tokens"), facts.get(f"step_{end}_s")
+        if tokens is not None and step:
+            steps[tokens] = step
     if len(steps) < 2:
-        return None
+        return {}
     short, long = min(steps), max(steps)
-    bytes_grow = (long - short) * KV_OF_WEIGHTS
-    return max(0.0, steps[long] / steps[short] - 1.0) / bytes_grow if bytes_grow > 0.3 else None
+    growth = steps[long] / steps[short]
+    explained = (long - short) * _kv_of_weights(settings)
+    if explained < SEEN_OF_CONTEXT and growth < 1.0 + SEEN_OF_CONTEXT:
+        return {"context_growth_ratio": growth}
+    return {
+        "context_growth_ratio": growth,
+        "context_slowdown_ratio": max(0.0, growth - 1.0) / max(explained, 0.01),
+    }
+
+
+SEEN_OF_CONTEXT = 0.1
+"""Growth of a step below which two contexts tell nothing: the noise of such figures."""
+
+
+def _kv_of_weights(settings: Mapping[str, str]) -> float:
+    """Bytes of keys and values a token over those of the weights that a step reads."""
+    try:
+        shape = shape_of(settings)
+    except WhyboundError:
+        shape = None
+    if shape is None:
+        return KV_OF_WEIGHTS
+    token, read = shape.kv_bytes(1000), shape.read_bytes(1)
+    return token / 1000 / read if token and read else KV_OF_WEIGHTS

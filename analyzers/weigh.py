@@ -33,7 +33,7 @@ DOUBT = 0.05
 TRUST = (0.3, 0.5, 0.8)
 """Power of the model's odds where neither model nor device is known, one of them, both."""
 
-ENOUGH = 0.4
+ENOUGH = 0.35
 """Probability from which a class is named."""
 
 AHEAD = 1.3

@@ -15,7 +15,7 @@ from typing import Literal
 
 from ..errors import WhyboundError
 from .conditions import Judgement, Lookup, interval, judge_all, judge_any, signals_of
-from .model import MODELLED, Condition, Lever, Rule, Signal, State
+from .model import MODELLED, TOLD, Condition, Lever, Rule, Signal, State
 
 MIN_COVERAGE = 0.5
 """Share of the run below which a signal does not speak for it, where a rule does not say."""
@@ -159,8 +159,20 @@ def _known_clauses(text: str) -> str:
     return joined[:1].upper() + joined[1:]
 
 
+def _recorded(lookup: Lookup) -> Lookup:
+    """Only what was recorded."""
+
+    def found(name: str) -> Signal | None:
+        signal = lookup(name)
+        return None if signal is None or signal.source in TOLD else signal
+
+    return found
+
+
 def _outcome(rule: Rule, scope: str, signals: Signals) -> Outcome:
     lookup = signals.usable(scope, rule.min_coverage)
+    if rule.recorded:
+        lookup = _recorded(lookup)
     applies, when = judge_all(rule.applies, lookup), judge_all(rule.when, lookup)
     state: State
     if applies.truth is False:

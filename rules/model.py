@@ -60,6 +60,10 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
+TOLD = ("facts", "told")
+"""The `source` of signals that nobody recorded: given, or following from given ones."""
+
+
 class Param(msgspec.Struct, frozen=True, kw_only=True):
     """One named parameter of the cost model or of the engine's policy.
 
@@ -199,7 +203,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `explains` (the class stays, the precheck is named as its cause). `applies` must hold (fire) for
     the rule to be applicable at all; when it is clear the rule is `not_applicable`. `per` names the
     scope keys, comma-separated, for each of whose scopes the rule is judged. `odds`, at least 1: how
-    many times likelier the symptom is seen where its class is right than where another is.
+    many times likelier the symptom is seen where its class is right than where another is. `recorded`:
+    judged on what was recorded alone, never on what a person told.
     """
 
     id: str
@@ -213,6 +218,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     class_: Class | None = msgspec.field(default=None, name="class")
     sub_cause: str | None = None
     odds: float = 3.0
+    recorded: bool = False
     applies: list[Condition] = []
     per: str | None = None
     levers: list[str] = []

@@ -90,4 +90,40 @@ def test_a_step_that_grows_with_context_beside_what_its_bytes_explain(long_s, ra
 
 def test_contexts_that_are_nearly_alike_tell_nothing():
     near = [("client_tpot_mean_s", f"segment=context_{n}", 0.002) for n in (100, 1000)]
-    assert made(scoped=near) == {}
+    assert made(scoped=near).keys() == {"context_growth_ratio"}
+
+
+def test_what_the_model_s_own_keys_and_values_explain():
+    """Llama-3.1-8B keeps 131,072 bytes a token beside 16 GB of weights: 2000 tokens are 1.6 % of a step."""
+    pair = {
+        "context_short_tokens": 200.0,
+        "context_long_tokens": 2200.0,
+        "step_short_s": 0.010,
+        "step_long_s": 0.0116,
+    }
+    known = made({"model": "meta-llama/Llama-3.1-8B-Instruct", "dtype": "bfloat16"}, **pair)
+    assert known["context_growth_ratio"].value == pytest.approx(1.16)
+    assert known["context_slowdown_ratio"].value == pytest.approx(0.16 / 0.0164, rel=0.1)
+    assert made(**pair)["context_slowdown_ratio"].value == pytest.approx(0.16 / 0.2, rel=0.01)
+
+
+def test_the_use_of_gpus_that_were_told_apart_has_a_mean():
+    found = made(scoped=[("gpu_busy_ratio", "gpu=0", 0.8), ("gpu_busy_ratio", "gpu=1", 0.4)])
+    assert found["gpu_busy_ratio"].value == pytest.approx(0.6)
+
+
+def test_idle_time_of_a_step():
+    assert made(step_idle_s=0.0005, client_tpot_mean_s=0.005)[
+        "step_idle_ratio"
+    ].value == pytest.approx(0.1)
+
+
+def test_collectives_that_nobody_counted_are_an_interval():
+    found = made(collective_s=40e-6, client_tpot_mean_s=0.04)["collective_share_ratio"]
+    assert found.value == pytest.approx(0.1)
+    assert (found.low, found.high) == (pytest.approx(0.056), pytest.approx(0.16))
+
+
+def test_one_figure_of_the_cache_s_use_stands_for_its_highest():
+    assert made(kv_used_mean_ratio=0.2)["kv_used_max_ratio"].value == pytest.approx(0.2)
+    assert "kv_used_max_ratio" not in made(kv_used_mean_ratio=0.2, kv_used_max_ratio=0.9)
