@@ -32,9 +32,8 @@ def test_bytes_a_second_over_those_of_the_gpu_keep_their_interval():
 
 
 def test_what_is_there_is_not_made_again():
-    assert made({"gpu_name": "H100"}, gpu_sm_clock_mhz=990.0, gpu_clock_ratio=0.7).keys() == {
-        "device_kind"
-    }
+    found = made({"gpu_name": "H100"}, gpu_sm_clock_mhz=990.0, gpu_clock_ratio=0.7)
+    assert found.keys() == {"device_kind", "gpu_sm_count"}
 
 
 def test_collectives_of_a_step():
