@@ -39,10 +39,15 @@ def test_diagnosed_in_time(case: dict[str, Any], results: list[Scored]) -> None:
     assert not [k for k, why in result.unmapped.items() if why == "a file not read"]
 
 
-def test_scores_are_shown(results: list[Scored]) -> None:
+def test_the_goals_are_met(results: list[Scored]) -> None:
+    """Four of five sure labels right, and none of the traps answered wrongly with confidence."""
     if len(results) < len(CASES):
         pytest.skip("not all cases were judged")
     print(table_text(results))
+    sure = [r for r in results if r.level == "high"]
+    assert sum(r.right for r in sure) >= 0.8 * len(sure)
+    assert sum(r.top2 for r in sure) >= 0.95 * len(sure)
+    assert [r.id for r in results if r.tricky and r.confident_wrong] == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=[c["id"] for c in CASES])
