@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..rules.conditions import signals_of
 from ..rules.effects import applied
 from ..rules.evaluate import helps, lever_conditions
-from ..rules.model import PARAMS, Amdahl, Gain, LeverAdvice
+from ..rules.model import MODELLED, PARAMS, Amdahl, Gain, LeverAdvice
 from .apply import SETTINGS, changed
 from .confidence import calibration
 from .counterfactual import Gain as Spread
@@ -341,9 +342,20 @@ def _state(
             f"gains {estimate.mid - 1:+.0%}: the part it acts on is not where the time goes",
         )
     if state == "check_first":
-        return "check_first", "a condition under which it helps was not measured"
+        return "check_first", _unknown(lever, signals)
     if label.class_ is None:
         return "check_first", "the verdict abstains: measure first"
     if estimate is None:
         return "check_first", "its part of the time was not measured"
     return True, lever.why
+
+
+def _unknown(lever: Lever, signals: Signals) -> str:
+    """Which signals would tell whether the lever helps."""
+    lookup = signals.usable()
+    lacks = [n for n in sorted(signals_of(lever.enabling + lever.harms)) if lookup(n) is None]
+    names = [n for n in lacks if n not in MODELLED] or lacks
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return (
+        f"not known: {', '.join(names[:3])}{more}" if names else "too close to its limits to tell"
+    )

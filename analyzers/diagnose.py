@@ -47,7 +47,7 @@ from .target import TargetSpec, default_target, parse_guard, parse_target
 from .target_file import read_target
 from .told import told_signals
 from .verdict import MISFIT, NOTHING, Label, Whatif, label_run, misfit, question, what_if
-from .weigh import TRUST, Weighed, claimed, named, weigh
+from .weigh import TRUST, Weighed, claimed, named, overruled, weigh
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -225,6 +225,12 @@ def analyse(
         run.manifest,
         unsound=next((p.says for p in prechecks if p.effect == "invalid"), None),
     )
+    if overruled(label):
+        model = None
+        not_shown = [
+            *not_shown,
+            "cost model: it does not see what the rules speak for, and estimates nothing",
+        ]
     if uncomparable:
         not_shown = [f"the two variants cannot be compared: {uncomparable}", *not_shown]
     budget = time_budget(goal, by_name, model, _wait_after_cap(model, facts))
@@ -363,7 +369,7 @@ def _verdict(
     label = _modelled(spec, model)
     weighed = None
     if model is None or given:
-        weighed = weigh(findings, load_rules(), _shares(label) if model else None, _trust(model))
+        weighed = weigh(findings, rules, _shares(label) if model else None, _trust(model))
         label = named(weighed, label) if model or weighed.findings else label
     verdict = Verdict(
         class_=None if withheld else label.class_,
@@ -382,7 +388,7 @@ def _verdict(
     verdict.confidence, verdict.method = _confidence(model, label, findings, weighed)
     if withheld:
         verdict.confidence = 0.0
-    elif model is not None:
+    elif model is not None and not overruled(label):
         verdict.by_phase = {p: _short(label_run(Question(p), model)) for p in PHASES}
         verdict.by_metric = {m: _short(label_run(question(m, "mean"), model)) for m in METRICS}
     return verdict, label

@@ -47,6 +47,9 @@ CLOSE = 4.0
 
 MOST_CANDIDATES = 4
 
+SHARED = 0.2
+"""Share of the model's hypotheses below which it does not see the class, and its gains are no estimates."""
+
 MOST = 0.85
 """Most that a verdict on evidence that was told may claim, whatever speaks for it: the rules' odds are judged,
 not counted."""
@@ -108,6 +111,7 @@ def named(weighed: Weighed, label: Label) -> Label:
         weighed: by `weigh`.
         label: the model's; it keeps its words and gains where the class is the same.
     """
+    said = label.shares
     ranked = sorted(weighed.shares, key=lambda c: -weighed.shares[c])
     first, second = ranked[0], ranked[1]
     p = weighed.shares[first]
@@ -128,12 +132,19 @@ def named(weighed: Weighed, label: Label) -> Label:
     if first == NONE or (first == label.class_ and not _ours(weighed, first)):
         return label
     strongest = next(f for f in weighed.findings if f.class_ == first)
+    if said.get(first, 0.0) < SHARED:
+        label = replace(label, gains={}, policy=None, binding_resource=None)
     if first == label.class_ and label.reason not in ("split", "misfit"):
         return replace(label, sub_cause=strongest.sub_cause or label.sub_cause)
     return replace(
         label, class_=cast("Class", first), sub_cause=strongest.sub_cause, reason="rules",
         says=strongest.says,
     )  # fmt: skip
+
+
+def overruled(label: Label) -> bool:
+    """Does the class rest on rules that the cost model does not see? Then it has no gains to tell."""
+    return label.reason == "rules" and not label.gains
 
 
 def _for_each(weighed: Weighed, classes: Sequence[str]) -> str:

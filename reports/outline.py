@@ -230,6 +230,14 @@ def split_levers(diagnosis: Diagnosis) -> tuple[list[LeverAdvice], list[LeverAdv
     return helping, [lever for lever in diagnosis.levers if lever.helps is not True]
 
 
+def to_try(diagnosis: Diagnosis) -> list[LeverAdvice]:
+    """Where a class is named and no lever's gain can be told: those to try after a check, best first."""
+    helping, apart = split_levers(diagnosis)
+    if helping or diagnosis.verdict.class_ is None or diagnosis.target.met:
+        return []
+    return [lever for lever in apart if lever.helps == "check_first"]
+
+
 def flag_for(lever: LeverAdvice, engine: object) -> tuple[str | None, list[tuple[str, str]]]:
     """The flag for the run's engine, or null, and the other engines' flags as (engine, flag)."""
     wanted = str(engine or "").lower()

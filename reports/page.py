@@ -39,6 +39,7 @@ def render(diagnosis: Diagnosis) -> str:
         labels={b.component: b.label for b in diagnosis.budget},
         classes={b.component: b.class_ for b in diagnosis.budget},
         helping=helping,
+        to_try=outline.to_try(diagnosis),
         apart=apart,
         lever_charts=_lever_charts(diagnosis.levers),
     )

@@ -244,7 +244,11 @@ class _Report:
             self._out(self._text(bigger, "bold yellow"))
         if self.d.verdict.withheld and self.d.levers:
             self._out(self._text(outline.UNSOUND, "bold yellow"))
-        if not helping:
+        tries = outline.to_try(self.d)
+        if tries:
+            self._out(self._text("No gain can be told yet; for this verdict, best first:"))
+            self._tries(tries[: self.limits.levers])
+        elif not helping:
             self._out(self._text("No lever is known to help here.", "dim"))
         elif self.width >= _WIDE:
             self._lever_table(helping[: self.limits.levers])
@@ -256,7 +260,9 @@ class _Report:
             )
         for state, words in ((False, "Will not help"), ("check_first", "Check first")):
             named = [
-                f"{x.title} ({x.why})" if x.why else x.title for x in apart if x.helps == state
+                f"{x.title} ({x.why})" if x.why else x.title
+                for x in apart
+                if x.helps == state and x not in tries
             ]
             if named:
                 self._out(self._text(self._clip(f"{words}: {'; '.join(named)}", 1), "dim"))
@@ -276,6 +282,13 @@ class _Report:
             )
             table.add_row(self._text(str(i)), title, gains, self._text(self._flag(lever)))
         self._out(table)
+
+    def _tries(self, levers: list[LeverAdvice]) -> None:
+        for i, lever in enumerate(levers, start=1):
+            title = self._clip(f"{lever.title}, {lever.effort}: {self._flag(lever)}", 1, 4)
+            self._out(self._text(f"{i}  {title}"))
+            if lever.why:
+                self._out(self._text(self._clip(lever.why, 1, 4), "dim"), indent=3)
 
     def _lever_list(self, levers: list[LeverAdvice]) -> None:
         for i, lever in enumerate(levers, start=1):

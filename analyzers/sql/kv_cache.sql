@@ -31,7 +31,9 @@ WITH g AS (
     count(*) AS n,
     coalesce(
       sum(value) FILTER (kind = 'preemption'),
-      (SELECT sum(total) FROM (SELECT max(value) AS total FROM told WHERE kind = 'preemptions_so_far' GROUP BY replica))
+      (SELECT sum(total) FROM (SELECT max(value) AS total FROM told WHERE kind = 'preemptions_so_far' GROUP BY replica)),
+      -- those that are swapped out at a time are at least as many as were preempted
+      (SELECT nullif(max(value), 0) FROM samples WHERE signal = 'engine_swapped_count' AND labels LIKE '%"from":"log"%')
     ) AS preemptions,
     coalesce(
       sum(value) FILTER (kind = 'retraction'),
@@ -53,7 +55,7 @@ FROM g CROSS JOIN c CROSS JOIN logged CROSS JOIN run_window w LEFT JOIN load ON 
 WHERE coalesce(g.kv_mean, c.preemptions, logged.preemptions, logged.retractions, c.hit, c.prompt_tokens, c.generation_tokens) IS NOT NULL;
 COMMENT ON TABLE kv_cache IS 'The KV cache: how full, how often a running request had to give its blocks back, how much of the prompts it saved.';
 COMMENT ON COLUMN kv_cache.kv_used_max_ratio IS '[0..1] highest use at a scrape';
-COMMENT ON COLUMN kv_cache.preemptions_count IS '[count] requests that were preempted in the window, by the engine''s counter; without it as the log tells them, from a log alone over all of it';
+COMMENT ON COLUMN kv_cache.preemptions_count IS '[count] requests that were preempted in the window, by the engine''s counter; without it as the log tells them, from a log alone over all of it; where it only tells of requests swapped out, the most at a time';
 COMMENT ON COLUMN kv_cache.retractions_count IS '[count] running requests that SGLang''s log says were put back into the queue because the KV cache was full; NULL where it says nothing of any';
 COMMENT ON COLUMN kv_cache.prefix_hit_ratio IS '[0..1] prompt tokens found in the prefix cache: hits over look-ups, else cached over all prompt tokens';
 COMMENT ON COLUMN kv_cache.prompt_tokens_per_s IS '[1/s] prompt tokens, cached ones included';

@@ -163,7 +163,8 @@ def test_a_condition_that_was_not_measured_is_to_be_checked_first():
     assert lever.enabling
     advice, _, _, _ = ranked(HEALTHY, levers={"weights_fp8": lever}, load=ALONE)
     assert [a.helps for a in advice] == ["check_first"]
-    assert "not measured" in advice[0].why
+    assert advice[0].why.startswith("not known: ")
+    assert "gpu_fp8_supported" in advice[0].why
 
 
 def test_where_the_verdict_abstains_nothing_is_said_to_help():
