@@ -20,6 +20,8 @@ Facts = dict[str, float]
 SAME = {
     "output_tokens_per_s": ("generation_tokens_per_s", "log_generation_tokens_per_s"),
     "prompt_tokens_per_s": ("log_prompt_tokens_per_s",),
+    "input_mean_tokens": ("log_input_mean_tokens",),
+    "output_mean_tokens": ("log_output_mean_tokens",),
     "prefix_hit_ratio": ("log_prefix_hit_ratio",),
     "client_itl_mean_s": ("client_tpot_mean_s", "client_itl_p50_s", "client_tpot_p50_s"),
     "client_ttft_mean_s": ("client_ttft_p50_s",),

@@ -66,6 +66,9 @@ _SHORT = {
         "cb": "cont_batching",
         "nocb": "no_cont_batching",
         "ctk": "cache_type_k",
+        "ot": "override_tensor",
+        "cmoe": "cpu_moe",
+        "ncmoe": "n_cpu_moe",
         "ctv": "cache_type_v",
     },
     "tgi": {"p": "port"},
@@ -87,13 +90,18 @@ _LONG = {
 }
 """Further long names, by engine, as those that its log and its metrics use."""
 
-_SWITCH = re.compile(r"(no|enable|disable|enforce|trust|skip|use|allow)_|(metrics|slots|mlock)$")
+_SWITCH = re.compile(
+    r"(no|enable|disable|enforce|trust|skip|use|allow)_|(metrics|slots|mlock|cpu_moe|cmoe)$"
+)
 """Flags without a value: the word after them is a positional one, unless it says true or false."""
 
 _MANY = re.compile(
     r"(served_model_name|lora_(modules|paths)|cuda_?graph_(capture_)?(sizes|bs)|allowed_\w+)$"
 )
 """Flags that take several values; after one value of any other, a word is a positional one."""
+
+_ADDING = frozenset(("override_tensor",))
+"""Flags that each time add to what they said before."""
 
 _TRUTHS = {"true", "false"}
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?t?$")
@@ -163,8 +171,8 @@ def requested_settings(cmd: Sequence[str]) -> dict[str, str]:
 
     `--flag value` and `--flag=value` give the value, `--flag` "true", `--no-flag` "false"; dashes
     in names become underscores; JSON stays as it is written; several values are joined by a space;
-    of a repeated flag the last counts. The model that vLLM and TensorRT-LLM take by place is
-    `model`.
+    of a repeated flag the last counts, but of those that add up all. The model that vLLM and
+    TensorRT-LLM take by place is `model`.
     """
     engine, arguments = _engine_and_arguments(cmd)
     short, long = _SHORT.get(engine, {}), _LONG.get(engine, {})
@@ -184,7 +192,9 @@ def requested_settings(cmd: Sequence[str]) -> dict[str, str]:
         elif values and _SECRET.fullmatch(key):
             settings[key] = REDACTED
         else:
-            settings[key] = _scrub(" ".join(values)) if values else "true"
+            value = _scrub(" ".join(values)) if values else "true"
+            before = settings.get(key) if key in _ADDING else None
+            settings[key] = f"{before},{value}" if before else value
     if positional and engine in ("vllm", "tensorrt_llm"):
         settings.setdefault("model", _scrub(positional[0]))
     return settings

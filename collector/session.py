@@ -359,7 +359,7 @@ class _Session:
                     "t_ns": now, "engine": engine, "replica": "", "key": key, "value": value,
                     "origin": "requested", "source": "argv", "node": self.writer.node,
                 }
-                for key, value in (_threads(command) | requested_settings(command)).items()
+                for key, value in (_surroundings(command) | requested_settings(command)).items()
             ],
         )  # fmt: skip
 
@@ -438,9 +438,12 @@ def split_urls(urls: Sequence[str]) -> tuple[str, ...]:
     return tuple(u.strip().rstrip("/") for text in urls for u in text.split(",") if u.strip())
 
 
-def _threads(command: Sequence[str]) -> dict[str, str]:
-    """The threads of a compute pool that a server is started with, by its environment; empty where none says."""
-    name = "OMP_NUM_THREADS"
-    told = [word.partition("=")[2] for word in command if word.startswith(f"{name}=")]
-    value = told[-1] if told else os.environ.get(name, "")
-    return {name.lower(): value} if value.isdecimal() else {}
+def _surroundings(command: Sequence[str]) -> dict[str, str]:
+    """Threads of a compute pool and peer-to-peer, where the environment of a server sets them."""
+    found = {}
+    for name in ("OMP_NUM_THREADS", "NCCL_P2P_DISABLE"):
+        told = [word.partition("=")[2] for word in command if word.startswith(f"{name}=")]
+        value = told[-1] if told else os.environ.get(name, "")
+        if value.isdecimal():
+            found[name.lower()] = value
+    return found

@@ -132,7 +132,8 @@ def test_json_lines_of_rust_are_read(tmp_path):
 def test_llama_cpp_lines_keep_their_distance(tmp_path):
     lines = "0.10.000.000 I llama_context: n_ctx         = 4096\n0.12.500.000 I slot print_timing: id  0 | task 1 |        eval time =  1000.0 ms /   40 tokens (   25.00 ms per token,    40.00 tokens per second)\n1.02.500.000 I slot print_timing: id  0 | task 2 |        eval time =  1000.0 ms /   50 tokens (   20.00 ms per token,    50.00 tokens per second)\n"
     _, rows = imported(tmp_path, put(tmp_path / "f", lines))
-    one, two = [(r["t_ns"], r["value"]) for r in rows("samples")]
+    signal = "log_request_generation_tokens_per_s"
+    one, two = [(r["t_ns"], r["value"]) for r in rows("samples") if r["signal"] == signal]
     assert (two[0] - one[0], one[1], two[1]) == (50_000_000_000, 40, 50)
 
 
