@@ -16,8 +16,30 @@ from whybound.collector.fact_values import read_fact
 
 _FLOOR = re.compile(r"floor|roof|speed_of_light|(^|[._])sol|ideal|theoretical|ceiling|bound")
 _NOT_THIS = re.compile(r"example|sibling|published|readme")
+_SERVES_MANY = re.compile(
+    r"vllm|sglang|tensorrt|trt-?llm|tgi|text-generation-inference|lmdeploy|triton"
+)
 _OUTPUT = ("output_tokens_per_s", "generation_tokens_per_s", "completed_rate_per_s")
 _TTFT = ("client_ttft_mean_s", "client_ttft_p50_s")
+_LOW = re.compile(
+    r"(?:at_)?(?:lowest|low|light|idle|min)(?:est)?(?:_(?:load|concurrency|rate|traffic))?"
+)
+_HIGH = re.compile(
+    r"(?:at_)?(?:highest|high|heavy|peak|max|full)(?:_(?:load|concurrency|rate|traffic))?"
+)
+_GAINS = (
+    (r"client_ttft", "sweep_ttft_gain_ratio"),
+    (r"client_(tpot|itl)", "sweep_itl_gain_ratio"),
+    (r"(output_tokens|generation_tokens|completed_rate)_per_s", "sweep_output_gain_ratio"),
+)
+_LINK = re.compile(r"(^|[._])(nics?|hcas?|mlx5|ib|rdma|roce|eth|links?|rails?|ports?)([._\d]|$)")
+_TIMED = (
+    (r"ttft|first_token", "ttft"),
+    (r"e2e|latency|duration", "e2e"),
+    (r"itl|inter_token", "itl"),
+)
+_WHOLE = re.compile(r"(total_?)?(requests?|count|n|total|all)")
+_OVER = re.compile(r"(?:over|above|more_than|gt|longer_than)_?(\d+(?:\.\d+)?)_?(ms|s|min)")
 _SINGLE = re.compile(r"concurren|stream|users|batch", re.IGNORECASE)
 
 
@@ -26,7 +48,13 @@ def compared(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
     for signal, value, this, other in references(case, told):
         keys = " / ".join(dict.fromkeys((".".join(this.path), ".".join(other.path))))
         found.offer(signal, value, keys)
+        if this is other:
+            found.unmapped.pop(keys, None)
     _sweeps(case, told, found)
+    _itl_sweep(case, told, found)
+    _worded_loads(told, found)
+    _links(told, found)
+    _histograms(told, found)
     _contexts(case, told, found)
     _floors(told, found)
     _cpu_given(told, found)
@@ -53,10 +81,97 @@ def _sweeps(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
                 found.offer("sweep_load_gain_ratio", f"{high / low:.4g}", key)
 
 
+def _itl_sweep(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
+    """Time a token at the highest load over that at the lowest."""
+    for signal, points in by_load(told, case.get("workload") or {}, "load").items():
+        if not signal.startswith(
+            ("client_tpot_m", "client_tpot_p50", "client_itl_m", "client_itl_p50")
+        ):
+            continue
+        (low, first), (high, last) = points[0], points[-1]
+        one, two = _one(first.value), _one(last.value)
+        if one and two and low:
+            key = f"{'.'.join(last.path)} / {'.'.join(first.path)}"
+            ratio = one / two if signal.endswith("/") else two / one
+            found.offer("sweep_itl_gain_ratio", f"{ratio:.4g}", key)
+            found.offer("sweep_load_gain_ratio", f"{high / low:.4g}", key)
+
+
+def _worded_loads(told: Sides, found: Evidence) -> None:
+    """A figure at the lowest and at the highest load, where words tell which is which."""
+    sides_: dict[tuple[str, ...], dict[str, Leaf]] = {}
+    for leaf in (*told.before, *told.other):
+        for i, part in enumerate(leaf.path):
+            for name, pattern in (("low", _LOW), ("high", _HIGH)):
+                if pattern.fullmatch(part.lower()):
+                    sides_.setdefault((*leaf.path[:i], *leaf.path[i + 1 :]), {})[name] = leaf
+    for pair in sides_.values():
+        if len(pair) < 2:
+            continue
+        row = find(pair["high"].path, "evidence", value=pair["high"].value)
+        one, two = _one(pair["low"].value), _one(pair["high"].value)
+        signal = next((s for p, s in _GAINS if row and re.match(p, row.signal)), None)
+        if signal and one and two:
+            key = f"{'.'.join(pair['high'].path)} / {'.'.join(pair['low'].path)}"
+            inverse = row is not None and row.as_ == "inverse"
+            found.offer(signal, f"{(one / two if inverse else two / one):.4g}", key)
+
+
+def _links(told: Sides, found: Evidence) -> None:
+    """Bytes over the busiest of several links over the mean of them all: `nic0: 200`, `nic1..7 each: 28`."""
+    groups: dict[tuple[str, ...], list[tuple[float, int, Leaf]]] = {}
+    for leaf in told.before:
+        name = leaf.path[-1].lower()
+        if _LINK.search(".".join(leaf.path).lower()) and re.search(r"\d", name):
+            several = re.search(r"(\d+) ?(?:\.\.|-|–|to) ?(?:[a-z_]*)(\d+)", name)
+            count = int(several[2]) - int(several[1]) + 1 if several else 1
+            if count > 0 and (value := _one(leaf.value)) is not None:
+                groups.setdefault(leaf.path[:-1], []).append((value, count, leaf))
+    for parent, links in groups.items():
+        total, count = sum(v * n for v, n, _ in links), sum(n for _, n, _ in links)
+        if len(links) > 1 and total > 0:
+            most = max(v for v, _, _ in links)
+            found.offer("link_use_spread_ratio", f"{most * count / total:.4g}", ".".join(parent))
+            for _, _, leaf in links:
+                found.unmapped.pop(".".join(leaf.path), None)
+
+
+def _histograms(told: Sides, found: Evidence) -> None:
+    """Quantiles from counts above thresholds: `requests: 900, over_5s: 40, over_20s: 3`."""
+    groups: dict[tuple[str, ...], dict[str, Leaf]] = {}
+    for leaf in told.before:
+        groups.setdefault(leaf.path[:-1], {})[leaf.path[-1].lower()] = leaf
+    for parent, by_name in groups.items():
+        words = ".".join(parent).lower()
+        what = next((s for p, s in _TIMED if re.search(p, words)), None)
+        whole = next((number(x.value) for n, x in by_name.items() if _WHOLE.fullmatch(n)), None)
+        over = {
+            float(m[1]) * {"ms": 1e-3, "min": 60.0}.get(m[2], 1.0): (number(x.value), x)
+            for n, x in by_name.items() if (m := _OVER.fullmatch(n))
+        }  # fmt: skip
+        if not what or not whole or len(over) < 2:
+            continue
+        for quantile, share in (("p95", 0.05), ("p99", 0.01)):
+            below = [t for t, (n, _) in over.items() if n is not None and n / whole > share]
+            above = [t for t, (n, _) in over.items() if n is not None and n / whole <= share]
+            if below and above:
+                text = f"{max(below):g}..{min(above):g} s"
+            elif above:
+                text = f"< {min(above):g} s"
+            else:
+                text = f"> {max(below):g} s"
+            found.offer(f"client_{what}_{quantile}_s", text, words)
+        found.offer("requests_count", f"{whole:g}", words)
+        for leaf in by_name.values():
+            found.unmapped.pop(".".join(leaf.path), None)
+
+
 def _contexts(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
     """TPOT of one stream at the shortest and the longest context, each with its scope."""
     workload = case.get("workload") or {}
-    alone = any(_SINGLE.search(str(k)) and number(v) == 1 for k, v in workload.items())
+    loads = [number(v) for k, v in workload.items() if _SINGLE.search(str(k))]
+    engine = str((case.get("engine") or {}).get("name", "")).lower()
+    alone = 1 in loads or (not loads and not _SERVES_MANY.search(engine))
     for signal, points in by_load(told, workload, "context").items():
         rate = signal in _OUTPUT[:2]
         if (rate and not alone) or not (

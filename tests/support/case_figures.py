@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from case_evidence import Evidence
-from case_keys import Known, find, number, written
+from case_keys import Known, find, number, ranged, span, written
 from case_sides import Leaf
-from case_words import slowed
+from case_words import said, slowed, stack_kind
 
 from whybound.collector.fact_values import read_fact
 from whybound.errors import UsageError
@@ -36,7 +36,7 @@ def figures(
     parts: dict[tuple[str, tuple[str, ...]], list[tuple[float, Leaf]]] = {}
     for leaf in leaves:
         key = ".".join(leaf.path)
-        row = find(leaf.path, "evidence", about)
+        row = find(leaf.path, "evidence", about, leaf.value)
         lines = leaf.value if isinstance(leaf.value, list) else [leaf.value]
         if row is not None and row.log and all(isinstance(x, str) for x in lines):
             found.log += lines
@@ -46,6 +46,15 @@ def figures(
                 found.offer(name, value, key)
             continue
         if row is None or row.none or row.log:
+            told = (
+                list(said(leaf.value))
+                if isinstance(leaf.value, str) and not (row and row.none)
+                else []
+            )
+            for name, value in told:
+                found.offer(name, value, key)
+            if told:
+                continue
             found.unmapped[key] = row.none if row and row.none else "unknown key"
             continue
         if row.setting:
@@ -60,7 +69,11 @@ def figures(
                 if (text := written(row, leaf.path, _percent(one, leaf.value))) is not None:
                     found.offer(f"{row.signal}@gpu={gpu}", text, key)
             continue
-        text = _text(row, leaf, (*leaves, *beside))
+        text = (
+            _accepted(leaf, about)
+            if row.as_ == "accepted"
+            else _text(row, leaf, (*leaves, *beside))
+        )
         if text is None:
             found.unmapped[key] = f"no value for {row.signal}: {str(leaf.value)[:60]}"
             continue
@@ -72,6 +85,8 @@ def figures(
             value = read_fact(row.signal, text).value or 0.0
             parts.setdefault((row.signal, leaf.path[:-1]), []).append((value, leaf))
             continue
+        if row.second:
+            offers.setdefault(row.second, []).append((row.order + 5, leaf.rank, 0.0, leaf, text))
         own = re.search(r"(?:^|[._])gpu(\d+)(?:[._]|$)", key.lower())
         name = f"{row.signal}@gpu={own[1]}" if own else row.signal
         offers.setdefault(name, []).append(
@@ -82,7 +97,11 @@ def figures(
         found.offer(name, text, ".".join(leaf.path))
     for (signal, parent), values in parts.items():
         keys = " + ".join(".".join(leaf.path) for _, leaf in values)
-        found.offer(signal, f"{sum(v for v, _ in values):.4g} s", keys or ".".join(parent))
+        whole = sum(v for v, _ in values)
+        found.offer(signal, f"{whole:.4g} s", keys or ".".join(parent))
+        most, leaf = max(values, key=lambda v: v[0])
+        if most > whole / 2 and (kind := stack_kind(" ".join(leaf.path))):
+            found.offer("host_stack_kind", kind, ".".join(leaf.path))
 
 
 def _percent(one: Any, of: list[Any]) -> Any:
@@ -115,10 +134,28 @@ def _known(row: Known, found: Evidence) -> Known:
 
 def _over(row: Known, leaf: Leaf, leaves: Sequence[Leaf]) -> str | None:
     """A figure over the one that the row names."""
-    others = (x for x in leaves if x.path != leaf.path)
-    other = next((x for x in others if re.search(row.over, ".".join(x.path).lower())), None)
-    one, two = number(leaf.value), number(other.value) if other else None
-    return f"{one / two:.4g}" if one and two else None
+    others = [
+        x for x in leaves if x.path != leaf.path and re.search(row.over, ".".join(x.path).lower())
+    ]
+    near = [x for x in others if x.path[:-1] == leaf.path[:-1]]
+    other = next(iter(near or ([] if row.beside else others)), None)
+    one, two = span(leaf.value), span(other.value) if other else None
+    if not one or not two or min(*one, *two) <= 0:
+        return None
+    return ranged(one[0] / two[1], one[1] / two[0])
+
+
+def _accepted(leaf: Leaf, about: str) -> str | None:
+    """Tokens that a step yields → the share of the drafted ones, where the arguments tell how many these are."""
+    drafted = re.search(
+        r"(?:\bk=|num.speculative.tokens\W{1,4}|num.steps[ =]+|draft.n.max[ =]+|draft.max[ =]+|\bmtp[ =]+)(\d+)",
+        about, re.IGNORECASE,
+    )  # fmt: skip
+    ends = span(leaf.value)
+    if not drafted or not ends or min(ends) < 1:
+        return None
+    shares = [min(1.0, (e - 1) / int(drafted[1])) for e in ends]
+    return ranged(*shares)
 
 
 def _worse_of(row: Known, leaf: Leaf) -> str | None:

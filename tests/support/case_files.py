@@ -12,11 +12,16 @@ import yaml
 from case_compared import compared
 from case_evidence import Evidence
 from case_figures import figures
-from case_keys import find, number, written
+from case_keys import Known, find, number, span, written
 from case_launch import STARTS, launch, name_of
 from case_pairs import reference_paths
+from case_reshape import reshaped
 from case_sides import Leaf, Sides, sides
+from case_values import figure
 from case_words import said
+
+from whybound.collector.fact_values import read_fact
+from whybound.errors import UsageError
 
 _STATISTICS = (
     (r"Avg generation throughput: ([\d.]+)", "generation_tokens_per_s", ""),
@@ -30,8 +35,15 @@ _LOG_FIELDS = {
     "waiting": r"Waiting: \d+ reqs, |#queue-req: \d+, ",
     "kv usage": r"(?:, )?GPU KV cache usage: [\d.]+%|token usage: [\d.]+, ",
 }
-_SERIES = re.compile(r"samples|history|series|percentiles", re.IGNORECASE)
-_SPEED = re.compile(r"(?P<n>\d+(?:\.\d+)?) ?(?P<unit>G(?:bit|b|B)(?:/s|ps)|gb(?:it)?(?:/s|ps))")
+BATCH_OF_PROMPTS = 32
+"""So many prompts without a word on how they came are one batch."""
+_CALLERS = re.compile(
+    r"concurren|rate|rps|qps|users|clients|streams|arrival|batch|parallel", re.IGNORECASE
+)
+_SPEED = re.compile(
+    r"(?P<n>\d+(?:\.\d+)?) ?"
+    r"(?P<unit>G(?:bit|b|B)(?:/s|ps)|gb(?:it)?(?:/s|ps)|Gb?E\b|G(?= (?:IB|NICs?|RoCE|Ethernet|RDMA|link)))"
+)
 
 
 def cases_folder() -> Path | None:
@@ -56,7 +68,7 @@ def evidence_of(case: Mapping[str, Any], known: Collection[str] | None = None) -
         known: signals that there are; those of this project where it is None.
     """
     found = Evidence() if known is None else Evidence(known=known)
-    case = {**case, "evidence": _spread(case.get("evidence") or {}, case.get("workload") or {})}
+    case = {**case, "evidence": reshaped(case.get("evidence") or {}, case.get("workload") or {})}
     told = sides(case, reference_paths(case))
     figures(told.before, found, told.other, _about(case))
     compared(case, told, found)
@@ -65,17 +77,6 @@ def evidence_of(case: Mapping[str, Any], known: Collection[str] | None = None) -
     launch(case, found)
     _log(case, told, found)
     return found
-
-
-def _spread(node: Any, workload: Mapping[str, Any]) -> Any:
-    """A list of as many figures as the workload lists points is a sweep over these."""
-    if isinstance(node, Mapping):
-        return {k: v if _SERIES.search(str(k)) else _spread(v, workload) for k, v in node.items()}
-    if isinstance(node, list) and len(node) > 2 and all(number(v) is not None for v in node):
-        points = [w for w in workload.values() if isinstance(w, list) and len(w) == len(node)]
-        if len(points) == 1:
-            return {str(p): v for p, v in zip(points[0], node, strict=True)}
-    return node
 
 
 def _about(case: Mapping[str, Any]) -> str:
@@ -127,7 +128,9 @@ def _facts_files(found: Evidence) -> dict[str, str]:
 
 def _hardware(case: Mapping[str, Any], found: Evidence) -> None:
     hardware = dict(case.get("hardware") or {})
-    if gpu := name_of(hardware.pop("gpu", "")):
+    told = str(hardware.pop("gpu", ""))
+    of_machine = re.search(r"\(\d+ ?x ([A-Z][\w -]+)\)", told)  # a machine, and the GPUs in it
+    if gpu := name_of(of_machine[1] if of_machine else told):
         found.settings["gpu_name"] = gpu
     if isinstance(gpus := hardware.pop("gpus", None), int) and gpus:
         found.settings["gpu_count"] = str(gpus)
@@ -146,7 +149,7 @@ def _hardware(case: Mapping[str, Any], found: Evidence) -> None:
 def _speed(found: re.Match[str]) -> str:
     """Bytes a second of `200 Gb/s`; a small b is a bit."""
     unit = found["unit"]
-    bits = "bit" in unit or unit.startswith("Gb") or unit == "gbps"
+    bits = "bit" in unit or unit.startswith("Gb") or unit in ("gbps", "G", "GE")
     return f"{float(found['n']) / (8 if bits else 1):.4g} GB/s"
 
 
@@ -160,12 +163,9 @@ def _workload(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
         if row is None or row.none:
             found.unmapped[where] = row.none if row else "unknown key"
             continue
-        text = written(row, [str(key)], value) if row.as_ else _workload_figure(value, told)
-        whole = number((case.get("workload") or {}).get("prompt_tokens")) or number(
-            (case.get("workload") or {}).get("input_tokens")
-        )
-        if row.as_ == "of_input" and whole and (part := number(value)):
-            text = f"{min(1.0, part / whole):.4g}"
+        text = written(row, [str(key)], value) if row.as_ else _workload_figure(row, value, told)
+        if row.as_ == "of_input":
+            text = _of_input(value, case.get("workload") or {}, found)
         if text is None:
             found.unmapped[where] = f"no value for {row.signal}: {str(value)[:60]}"
             continue
@@ -177,9 +177,22 @@ def _workload(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
     _all_at_once(case.get("workload") or {}, found)
 
 
+def _of_input(value: Any, workload: Mapping[str, Any], found: Evidence) -> str | None:
+    """Tokens that prompts share, over the tokens of a prompt."""
+    whole = span(
+        workload.get("prompt_tokens")
+        or workload.get("input_tokens")
+        or found.facts.get("input_mean_tokens")
+    )
+    part = number(value)
+    return f"{min(1.0, 2 * part / sum(whole)):.4g}" if part and whole and min(whole) > 0 else None
+
+
 def _all_at_once(workload: Mapping[str, Any], found: Evidence) -> None:
-    """Prompts without a rate or a number of callers arrive together, as every throughput tool sends them."""
+    """Many prompts without a word on a rate or on callers arrive together, as throughput tools send them."""
     prompts = number(workload.get("prompts") or workload.get("num_prompts"))
+    if any(_CALLERS.search(str(key)) for key in workload) or (prompts or 0) < BATCH_OF_PROMPTS:
+        return
     if prompts and not {"inflight_mean_count", "offered_rate_per_s"} & set(found.facts):
         found.offer("inflight_mean_count", f"{prompts / 2:g}..{prompts:g}", "workload.prompts")
         found.offer("load_mode", "closed", "workload.prompts")
@@ -206,18 +219,25 @@ def _workload_items(workload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield str(key), sum(plain) / len(plain) if plain else None
 
 
-def _workload_figure(value: Any, told: Sides) -> str | None:
+def _workload_figure(row: Known, value: Any, told: Sides) -> str | None:
     """A number or a range; of several, the point of the sweep that was chosen, else the largest."""
     if isinstance(value, list):
         plain = [v for v in map(number, value) if v is not None]
         one = next((v for v in plain if v in told.levels), max(plain, default=None))
         return None if one is None else f"{one:.10g}"
-    if span := re.match(r"(\d+)-(\d+)\b", str(value)):
-        return f"{span[1]}..{span[2]}"
     if re.search(r"\btwice\b", str(value)):
         return "2"
-    one = number(value)
-    return None if one is None else f"{one:.10g}"
+    text = figure(str(value))
+    for candidate in (
+        f"{text} {row.unit}".strip(),
+        *(f"{n:.10g}" for n in [number(value)] if n is not None),
+    ):
+        try:
+            read_fact(row.signal, candidate)
+        except UsageError:
+            continue
+        return candidate
+    return None
 
 
 def _log(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:

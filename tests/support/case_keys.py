@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from case_words import cores, flag, link_path, rate, share, stack_kind, times
+from case_values import ends_of, figure, has_time
+from case_words import (
+    cores,
+    exceeds,
+    flag,
+    found_none,
+    link_path,
+    on_host,
+    rate,
+    share,
+    stack_kind,
+    times,
+)
 
 from whybound.collector.fact_values import read_fact, unit_suffix
 from whybound.errors import UsageError
@@ -18,7 +30,11 @@ _STATS = {
     "median": "p50", "p50": "p50", "p95": "p95", "p99": "p99", "p10": "p10", "mean": "mean", "avg": "mean",
     "max": "max", "worst": "max", "peak": "max",
 }  # fmt: skip
-_NUMBER = re.compile(r"(?:about|~|near|≈)?\s*(-?\d[\d,]*(?:\.\d+)?)\s*([kK%]?)")
+_NUMBER = re.compile(
+    r"(?:(?:about|~|near(?:ly)?|≈|almost|around|roughly|mostly|approx\.?|ca\.?|over|under"
+    r"|up to|at least|[<>]=?)\s*)?"
+    r"(-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)\s*([kK](?![a-zA-Z])|%)?"
+)
 _OF = re.compile(r"([\d.]+)(?:\s*-\s*([\d.]+))? of ([\d.]+)(?:\s*-\s*([\d.]+))?(?:\s+samples)?$")
 _ALMOST = re.compile(r"(?:near|about|~|≈|almost)\s*(\d+(?:\.\d+)?)\s*(%?)$")
 _A_RATE = re.compile(
@@ -53,6 +69,7 @@ class Known(NamedTuple):
     run: str
     second: str
     states: bool
+    beside: bool
 
 
 @cache
@@ -66,16 +83,24 @@ def tokens(path: Iterable[str]) -> list[str]:
     return [t for part in path for t in re.split(r"[^a-z0-9.]+", part.lower()) if t]
 
 
-def find(path: Sequence[str], section: str, about: str = "") -> Known | None:
+VERSUS = re.compile(r"(\w+?)_(?:vs|versus|over|against)_(\w+)$", re.IGNORECASE)
+"""Two systems in one key: `A_vs_B`."""
+
+
+def find(path: Sequence[str], section: str, about: str = "", value: Any = None) -> Known | None:
     """The row that a path matches; None when there is none.
 
     Args:
         path: the keys, from the outermost.
         section: of the table.
         about: what the report is about (engine, arguments), for rows that need to know it.
+        value: of the figure; one that bears a unit of time is a time.
     """
+    bare = [p for p in path if not VERSUS.search(p)]
+    if 0 < len(bare) < len(path) and (row := find(bare, section, about, value)):
+        return row
     dotted = ".".join(path).lower()
-    timed = is_time(dotted)
+    timed = is_time(dotted) or (isinstance(value, str) and has_time(value))
     for row in table()[section]:
         if (row.get("time") and not timed) or ("not" in row and re.search(row["not"], dotted)):
             continue
@@ -88,6 +113,7 @@ def find(path: Sequence[str], section: str, about: str = "") -> Known | None:
                 row.get("as", ""), row.get("scale", 1.0), row.get("mode", ""), row.get("none", ""),
                 row.get("over", ""), row.get("log", False), row.get("order", 0), row.get("part", False),
                 row.get("also", {}), row.get("run", ""), row.get("second", ""), row.get("states", False),
+                row.get("beside", False),
             )  # fmt: skip
     return None
 
@@ -106,14 +132,23 @@ def number(value: Any) -> float | None:
     found = _NUMBER.match(str(value).strip())
     if not found:
         return None
-    return float(found[1].replace(",", "")) * (1000 if found[2] in ("k", "K") else 1)
+    return float(found[1].replace(",", "")) * (
+        1000 if (found[2] or "") in ("k", "K") and found[2] else 1
+    )
 
 
 def span(value: Any) -> tuple[float, float] | None:
     """The least and the greatest of a figure, a pair or a list; None unless all are numbers."""
-    plain = [number(v) for v in (value if isinstance(value, list) else [value])]
-    known = [v for v in plain if v is not None]
-    return (min(known), max(known)) if known and len(known) == len(plain) else None
+    if isinstance(value, str):
+        one = number(value)
+        return ends_of(value) or (None if one is None else (one, one))
+    each = [span(v) if isinstance(v, str) else (number(v),) * 2 for v in _listed(value)]
+    known = [e for ends in each if ends for e in ends if e is not None]
+    return (min(known), max(known)) if known and len(known) == 2 * len(each) else None
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def ranged(low: float, high: float) -> str:
@@ -125,11 +160,11 @@ def written(row: Known, path: Sequence[str], value: Any) -> str | None:
     """A value as a file of facts has it, in the unit of its signal; None when it cannot be told."""
     if row.as_:
         return _AS[row.as_](row, path, value)
-    text = _plain(value)
+    kind = unit_suffix(row.signal)
+    text = _plain(value) if kind else _uncommented(value)
     if not text:
         return None
-    kind = unit_suffix(row.signal)
-    if kind == "ratio" and (found := _OF.match(text)):
+    if kind == "ratio" and (found := _OF.match(_uncommented(value))):
         shares = [
             float(a) / float(b) for a, b in ((found[1], found[3]), (found[2], found[4])) if a and b
         ]
@@ -140,7 +175,7 @@ def written(row: Known, path: Sequence[str], value: Any) -> str | None:
     if kind == "ratio" and (found := _ALMOST.match(text)) and float(found[1]) > 90:
         return f"{0.9 * float(found[1]):g}-100 %"
     with_unit = [f"{text} {unit}"] if unit and re.search(r"\d$", text) else []
-    in_words = [w] if kind == "ratio" and (w := share(text)) else []
+    in_words = [w] if kind == "ratio" and (w := share(text) or share(str(value))) else []
     for candidate in (*with_unit, text, *in_words):
         try:
             read_fact(row.signal, candidate)
@@ -248,6 +283,13 @@ def _least(row: Known, path: Sequence[str], value: Any) -> str | None:
     return f">= {plain:g}" if plain and plain > 1 else None
 
 
+def _yes(value: Any) -> str | None:
+    """What is there at all, or is more than nothing."""
+    plain = number(value)
+    there = plain > 0 if plain is not None else flag(value) is not False
+    return "yes" if there else None
+
+
 def _absent(row: Known, path: Sequence[str], value: Any) -> str | None:
     return "0" if re.search("preempt", str(value).lower()) else None
 
@@ -268,7 +310,12 @@ _AS = {
     "least": _least,
     "of_input": lambda _row, _path, value: None,  # a ratio that needs the input beside it
     "absent": _absent,
-    "words": lambda _row, _path, value: "yes" if flag(value) is not False else None,
+    "words": lambda _row, _path, value: found_none(value),
+    "yes": lambda _row, _path, value: _yes(value),
+    "on_host": lambda _row, _path, value: on_host(value),
+    "exceeds": lambda _row, _path, value: exceeds(str(value)),
+    "accepted": lambda _row, _path, value: None,  # a share that needs the tokens drafted a step
+    "key_stack": lambda _row, path, _value: stack_kind(" ".join(path)),
     "cores": lambda _row, _path, value: cores(str(value)),
     "rate": lambda _row, _path, value: rate(str(value)),
     "plain_ratio": lambda _row, _path, value: ranged(*ends) if (ends := span(value)) else None,
@@ -296,5 +343,10 @@ def _plain(value: Any) -> str:
             if min(plain) < max(plain)
             else f"{plain[0]:.10g}"
         )
+    return figure(str(value))
+
+
+def _uncommented(value: Any) -> str:
+    """A text without what stands in brackets, and without what comes after."""
     text = re.sub(r"\s*\([^)]*\)", "", str(value)).split("->")[0].strip()
-    return re.sub(r"^near\b", "about", text)
+    return "" if isinstance(value, bool) or value is None else text

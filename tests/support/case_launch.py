@@ -11,6 +11,7 @@ from typing import Any
 from case_evidence import Evidence
 from case_keys import number, tokens
 from case_sides import leaves_of
+from case_switches import environment, memory_share, speculates, switched, told_by, yaml_setting
 from case_words import graph_sizes
 
 _UNSAID = re.compile(r"\s*(not |n/a|same-node|-$)|.*\bname not in\b", re.IGNORECASE)
@@ -31,8 +32,10 @@ _SPECULATION = re.compile(
     re.IGNORECASE,
 )
 _GRAPHS = re.compile(
-    r"(?:cuda.?graph.?(?:max.?(?:bs|batch(?:.size)?)|bs)|capture.?sizes?)\D{1,3}([\d ,]+)"
+    r"(?:cuda.?graphs?.?(?:max.?(?:bs|batch(?:.size)?)|bs)|capture.?sizes?)\D{1,3}([\d ,]+)",
+    re.IGNORECASE,
 )
+_BYTES = {"gib": 2**30, "gb": 10**9, "mib": 2**20, "mb": 10**6}
 _ASKED = re.compile(
     r"(?:max.?running.?requests|max.?num.?seqs)\D{1,3}(\d+)\D* (?:requested|asked|configured)"
 )
@@ -47,6 +50,9 @@ def launch(case: Mapping[str, Any], found: Evidence) -> None:
     for written_ in case.get("launch_args") or []:
         told = _in_words(str(written_), found)
         argument = _argument(str(written_), kind) or _switched(str(written_), kind, case)
+        if (switch := switched(str(written_), kind)) is not None:
+            argument, told = switch[0], True
+            found.settings.update(switch[1])
         if argument:
             arguments.append(argument)
         elif not told:
@@ -77,6 +83,14 @@ def _in_words(text: str, found: Evidence) -> bool:
     """Facts and settings that an argument tells beside what it is."""
     key = f"launch_args: {text}"
     before = len(found.facts) + len(found.settings)
+    beside = False
+    for signal, value in told_by(text).items():
+        found.offer(signal, value, key)
+        beside = signal in found.facts
+    if (line := yaml_setting(text)) and not re.search(r"enforce_eager", text):
+        found.settings[line[0]] = line[1]
+    if splits := re.search(r"\b(num[_-](?:kv[_-])?splits)[ =]+(\d+)", text):
+        found.settings[splits[1].replace("-", "_")] = splits[2]
     if sizes := graph_sizes(text):
         found.offer("graph_max_batch_count", sizes, key)
     elif graph := _GRAPHS.search(text):
@@ -87,7 +101,7 @@ def _in_words(text: str, found: Evidence) -> bool:
         found.offer("cpu_threads_count", threads[1], key)
     if cache := re.match(r"(\w+) (?:K/V|KV)[ -]cache$", text):
         found.settings["kv_cache_dtype"] = cache[1]
-    return len(found.facts) + len(found.settings) > before
+    return beside or len(found.facts) + len(found.settings) > before
 
 
 def _switched(text: str, kind: str, case: Mapping[str, Any]) -> str:
@@ -113,8 +127,20 @@ def _argument(text: str, kind: str) -> str:
     if found := re.fullmatch(r"(pp|dp) (\d+)", text, re.IGNORECASE):
         long = {"pp": "pipeline-parallel", "dp": "data-parallel"}[found[1].lower()]
         return f"--{found[1].lower() if kind == 'sglang' else long}-size {found[2]}"
+    if text.startswith("--") and "concurrency" in text:  # of a load generator
+        return ""
     if text.startswith("-"):
-        return text
+        name, _, value = text.partition(" ")
+        return f"{name} {shlex.quote(value)}" if re.search("[<>]", value) else text
+    if variable := environment(text):
+        return variable
+    if share := memory_share(text, kind):
+        return share
+    if memory := re.match(r"kv[ _-]cache (\d+(?:\.\d+)?) ?([GM]i?B)$", text, re.IGNORECASE):
+        size = float(memory[1]) * _BYTES[memory[2].lower()]
+        return f"--kv-cache-memory-bytes {size:.0f}" if kind == "vllm" else ""
+    if speculates(text):
+        return _speculation("", kind)
     if found := _SPECULATION.match(text):
         return _speculation(next((g for g in found.groups() if g), ""), kind)
     if re.fullmatch(r"ep \d+", text, re.IGNORECASE):

@@ -5,8 +5,8 @@ through a proxy, a request alone beside the same one with a peer, one GPU beside
 generator on the same server, the unquantized weights beside the quantized ones. The person had both before any
 cure, so such a pair counts even where one of its sides is a figure of the stated gain. What was measured after
 a change of a setting or a fix of the code (`before_after`, `after_…`, `fixed`) is the cure, and none of it is
-fed. Switching speculation on or off, or giving more CPU, is both: it counts unless the two figures are those of
-the stated gain.
+fed. Switching speculation or a feature of the host on or off is both, and counts: the person held both. Giving
+more CPU counts unless the two figures are those of the stated gain.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from case_keys import find, number, ranged, span, table, tokens
+from case_keys import VERSUS, find, number, ranged, span, table, tokens
 from case_sides import Leaf, Sides, leaves_of, levels_of, sides
+from case_values import relative
 
-_VERSUS = re.compile(r"(\w+?)_(?:vs|versus|over|against)_(\w+)$", re.IGNORECASE)
 _CURED = re.compile(
     r"before_after|(^|_)(fixed|patched|with_fix|example|counterexample|expected|published|readme)(_|$)"
     r"|(^|_)after(?!_(move|moving|upgrade|update|migration|switch|downgrade|reboot|driver))"
@@ -37,7 +37,7 @@ _CACHE_TYPE = re.compile(
 _CPUS = re.compile(r"(?:^|_)v?cpus?_?(\d+)(?:_|$)|(?:^|_)(\d+)_?v?(?:cpus?|cores?)(?:_|$)")
 _RATES = ("output_tokens_per_s", "completed_rate_per_s", "generation_tokens_per_s", "client_tpot")
 _COMPARED = re.compile(
-    r"(output_tokens|completed_rate|generation_tokens|prompt_tokens)_per_s$|client_\w+_(mean|p50)_s$"
+    r"(output_tokens|completed_rate|generation_tokens|prompt_tokens)_per_s$|client_\w+_(mean|p50)_s$|step_s$"
 )
 _OUTPUT = ("output_tokens_per_s", "completed_rate_per_s", "generation_tokens_per_s")
 UNFED = 9
@@ -62,9 +62,11 @@ class Point:
 def references(case: Mapping[str, Any], told: Sides) -> Iterator[tuple[str, str, Point, Point]]:
     """Signal, value, and the two figures that it is of."""
     points = list(_points(case, told))
-    for row in _rows():
-        if pair := _pair(row, points, case):
+    rows = _rows_of(case)
+    for row in rows:
+        if pair := _pair(row, points):
             yield row["signal"], _ratio(row, *pair), *pair
+    yield from _relatives(case, told, rows)
     if pair := _victims(case, told):
         yield "decode_slowdown_by_prefill_ratio", *pair
     if pair := _shards(points, case):
@@ -77,14 +79,16 @@ def reference_paths(case: Mapping[str, Any]) -> set[tuple[str, ...]]:
     """Paths of figures that are those of a reference, and so not of the server that is slow."""
     found: set[tuple[str, ...]] = set()
     points = list(_points(case, sides(case)))
-    for row in _rows():
+    rows = _rows_of(case)
+    for row in rows:
         for point in points:
             theirs = (x for x in points if x.signal == point.signal and x.levels == point.levels)
             if _side(row, point.words) == "reference" and any(
                 _side(row, x.words) == "this" for x in theirs
             ):
                 found.add(point.path)
-    both = {p.path for row in _rows() for p in points if _side(row, p.words) == "this"}
+    found |= _whole_variants(case, rows)
+    both = {p.path for row in rows for p in points if _side(row, p.words) == "this"}
     found -= {p.path for p in points if p.path in both and "_vs_" in ".".join(p.path).lower()}
     if n := _asked_shards(case):
         counts = {p.path: s for p in points if (s := _shard(p.words))}
@@ -108,6 +112,71 @@ def _rows() -> tuple[dict[str, Any], ...]:
     )
 
 
+def _rows_of(case: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows, with the words that count only where the report tells what they need."""
+    parts = (case.get("evidence"), case.get("workload"))
+    text = re.sub(r"['\"]", "", str(parts)).lower()
+    return [
+        row | {"reference": f"{row['reference']}|{row['loose']}"}
+        if "loose" in row and re.search(row["needs"], text) else row
+        for row in _rows()
+    ]  # fmt: skip
+
+
+def _whole_variants(
+    case: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> set[tuple[str, ...]]:
+    """All figures under a key of a reference, beside a key of the other side that holds the like."""
+    leaves = list(leaves_of(case.get("evidence") or {}))
+    siblings: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    for leaf in leaves:
+        for i, name in enumerate(leaf.path):
+            below = siblings.setdefault(leaf.path[:i], {}).setdefault(name, set())
+            below.add(leaf.path[i + 1] if len(leaf.path) > i + 1 else "")
+    apart = set()
+    for parent, names in siblings.items():
+        for row in rows:
+            if row.get("first") or row.get("between"):
+                continue
+            named = {n: _side(row, _joined([n])) for n in names}
+            these = [names[n] for n, side in named.items() if side == "this"]
+            apart |= {
+                (*parent, n) for n, side in named.items()
+                if side == "reference" and any(names[n] & below for below in these)
+            }  # fmt: skip
+    return {leaf.path for leaf in leaves for p in apart if leaf.path[: len(p)] == p}
+
+
+def _relatives(
+    case: Mapping[str, Any], told: Sides, rows: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, str, Point, Point]]:
+    """What a value tells of another system: `awq_vs_fp16: 50% of FP16`, `mtp: 20 % slower than without`."""
+    found: list[tuple[bool, str, str, Point]] = []
+    for leaf in leaves_of(case.get("evidence") or {}):
+        ratio = relative(leaf.value) if isinstance(leaf.value, str) else None
+        one = next((m for part in leaf.path if (m := VERSUS.search(part))), None)
+        if ratio is None and one and re.search(r"ratio|speedup|(^|_)x$", leaf.path[-1].lower()):
+            ratio = number(leaf.value)
+        if not ratio:
+            continue
+        words = _joined(leaf.path)
+        this, other = (one[1], one[2]) if one else (words, str(leaf.value))
+        this, other = _joined([this]), _joined([other])
+        at = list(levels_of(leaf.path, told.chosen))
+        point = Point(
+            leaf.path, words, "", ratio, ratio, True, frozenset(n for _, n in at),
+            all(told.chosen[p] == n for p, n in at), 0,
+        )  # fmt: skip
+        for row in rows:
+            if row.get("between") or ("ttft" in row["signal"]) != ("ttft" in words):
+                continue
+            if _side(row, this) == "this" and _side(row, other) == "reference":
+                value = 1 / ratio if row.get("turn") else ratio
+                found.append((not point.chosen, row["signal"], f"{value:.4g}", point))
+    for _, signal, value, point in sorted(found, key=lambda f: f[:3]):
+        yield signal, value, point, point
+
+
 def _joined(path: Sequence[str]) -> str:
     return "_".join(tokens(path))
 
@@ -115,7 +184,7 @@ def _joined(path: Sequence[str]) -> str:
 def _points(case: Mapping[str, Any], told: Sides) -> Iterator[Point]:
     ranks = {leaf.path: leaf.rank for leaf in told.before}
     for leaf in leaves_of(case.get("evidence") or {}):
-        row = find(leaf.path, "evidence")
+        row = find(leaf.path, "evidence", value=leaf.value)
         if row is None or row.over or not _COMPARED.match(row.signal):
             continue
         at = list(levels_of(leaf.path, told.chosen))
@@ -130,11 +199,11 @@ def _points(case: Mapping[str, Any], told: Sides) -> Iterator[Point]:
 
 def _sided(leaf: Leaf) -> Iterator[tuple[str, Any]]:
     """The words of a figure; of `A_vs_B` with two figures, each with its own."""
-    at = next((i for i, part in enumerate(leaf.path) if _VERSUS.search(part)), None)
+    at = next((i for i, part in enumerate(leaf.path) if VERSUS.search(part)), None)
     if at is None or not isinstance(leaf.value, list) or len(leaf.value) != 2:
         yield _joined(leaf.path), leaf.value
         return
-    found = _VERSUS.search(leaf.path[at])
+    found = VERSUS.search(leaf.path[at])
     assert found is not None
     for name, value in zip((found[1], found[2]), leaf.value, strict=True):
         yield _joined((*leaf.path[:at], name, *leaf.path[at + 1 :])), value
@@ -159,9 +228,7 @@ def _side(row: Mapping[str, Any], words: str) -> str:
     return "this" if _holds_word(row["this"], words) else ""
 
 
-def _pair(
-    row: Mapping[str, Any], points: Sequence[Point], case: Mapping[str, Any]
-) -> tuple[Point, Point] | None:
+def _pair(row: Mapping[str, Any], points: Sequence[Point]) -> tuple[Point, Point] | None:
     """This and its reference: of one signal, at one point of a sweep, with the most words in common."""
     able = [p for p in points if not _CURED.search(p.words)]
     best: tuple[tuple[float, ...], Point, Point] | None = None
@@ -173,9 +240,7 @@ def _pair(
             if this.rank == UNFED and not row.get("between"):
                 continue
             for other in of:
-                if not _beside(row, this, other) or (
-                    row.get("cure") and _is_gain(case, this, other)
-                ):
+                if not _beside(row, this, other):
                     continue
                 common = len(set(this.words.split("_")) & set(other.words.split("_")))
                 rank = (
@@ -195,7 +260,7 @@ def _beside(row: Mapping[str, Any], this: Point, other: Point) -> bool:
         return False
     if row.get("between"):  # two load generators: the other one reaches more
         alike = set(this.words.split("_")) & set(other.words.split("_"))
-        if this.path != other.path and _side(row, other.words) != "this":
+        if this.path != other.path and not _both_named(row, this.path, other.path):
             return False
         return bool(alike) and this.low > other.high
     side = _side(row, other.words)
@@ -207,12 +272,10 @@ def _beside(row: Mapping[str, Any], this: Point, other: Point) -> bool:
     return False
 
 
-def _is_gain(case: Mapping[str, Any], one: Point, other: Point) -> bool:
-    gain = case.get("gain") or {}
-    ends = [number(gain.get("before")), number(gain.get("after"))]
-    if None in ends:
-        return False
-    return all(any(p.low <= e <= p.high for p in (one, other)) for e in ends if e is not None)
+def _both_named(row: Mapping[str, Any], one: Sequence[str], two: Sequence[str]) -> bool:
+    """Do the keys in which two paths differ name a tool each?"""
+    apart = [(a, b) for a, b in zip(one, two, strict=False) if a != b]
+    return len(apart) == 1 and all(_side(row, _joined([x])) == "this" for x in apart[0])
 
 
 def _ratio(row: Mapping[str, Any], this: Point, other: Point) -> str:

@@ -7,11 +7,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from case_keys import number, table, tokens
+from case_keys import VERSUS, number, table, tokens
 
 _LEVEL = re.compile(
-    r"(?:c|bs|conc|concurrency|batch|ctx|depth|rate|qps|n|users|in|input)?_?(\d+(?:\.\d+)?)([km]?)"
-    r"(?:_?(?:tokens|threads?|users|streams|requests|concurrent|reqs?|rps|qps|req_s|i?b|[gk]i?b))?$",
+    r"(?:at_|with_|for_)?(?:c|x|bs|conc|concurrency|concurrent|batch(?:_size)?(?:_[lg][et])?"
+    r"|ctx|context|depth|rate|qps|n|users|clients|streams|in|input|prompt|isl)?[_ ]?(\d+(?:\.\d+)?)[ _]?([km]?)"
+    r"(?:[ _]?(?:tokens?|tok|threads?|users|clients|streams|requests|concurrent"
+    r"|reqs?|rps|qps|req_s|i?b|[gkm]i?b|ctx|context))?$",
     re.IGNORECASE,
 )
 _SIZED = re.compile(r"\.|[gk]?i?b$", re.IGNORECASE)
@@ -76,7 +78,8 @@ def sides(case: Mapping[str, Any], beside: Collection[tuple[str, ...]] = ()) -> 
     words = table()
     chosen = _chosen_levels(leaves, held, slow, " ".join(map(str, case.get("launch_args") or [])))
     found = Sides(chosen=chosen)
-    strangers = _strange_versions(case, leaves)
+    strangers = _strange_versions(case, leaves) | _strange_engines(case, leaves)
+    variants = _other_variants(case, leaves)
     for leaf in leaves:
         parts = tokens(leaf.path)
         is_slow = bool(slow) and _has(parts, slow)
@@ -86,8 +89,9 @@ def sides(case: Mapping[str, Any], beside: Collection[tuple[str, ...]] = ()) -> 
         )
         if not (leaf is held or is_slow) and (
             (fast and _has(parts, fast))
-            or (_is_after(leaf.path, words["after"]) and "before" not in parts)
-            or set(parts) & strangers
+            or (_is_after(_own_side(leaf), words["after"]) and "before" not in parts)
+            or any(leaf.path[: len(v)] == v for v in variants)
+            or set(tokens(_own_side(leaf))) & strangers
             or leaf.path in apart
         ):
             found.other.append(leaf)
@@ -103,6 +107,51 @@ def sides(case: Mapping[str, Any], beside: Collection[tuple[str, ...]] = ()) -> 
     alone = any("single" in tokens(leaf.path) for leaf in found.before)
     found.levels = [1.0] * alone + [x for name in chosen.values() if (x := level(name)) is not None]
     return found
+
+
+_ENGINES = (
+    "vllm",
+    "sglang",
+    "trtllm",
+    "tensorrt",
+    "tgi",
+    "lmdeploy",
+    "llamacpp",
+    "ollama",
+    "mlx",
+    "exllama",
+)
+"""Names of engines as words of keys."""
+
+
+def _strange_engines(case: Mapping[str, Any], leaves: list[Leaf]) -> set[str]:
+    """Words of paths that name another engine than the one that the report is about."""
+    about = str((case.get("engine") or {}).get("name", "")).lower()
+    own = re.sub(r"[^a-z]+", "", about.replace("tensorrt-llm", "trtllm tensorrt"))
+    if not any(e in own for e in _ENGINES):
+        return set()
+    strange = "|".join(e for e in _ENGINES if e not in own)
+    words = {t for leaf in leaves for t in tokens(_own_side(leaf))}
+    return {t for t in words if re.fullmatch(rf"({strange})(v?\d+\..*)?", t)}
+
+
+def _other_variants(case: Mapping[str, Any], leaves: list[Leaf]) -> set[tuple[str, ...]]:
+    """Prefixes of variants beside the one that the server was started with: `--attention-backend triton`."""
+    values = {
+        t for a in case.get("launch_args") or []
+        for t in re.findall(r"^--[\w-]+[ =]([a-z][a-z0-9_]{3,})$", str(a).lower())
+    }  # fmt: skip
+    siblings: dict[tuple[str, ...], list[str]] = {}
+    for leaf in leaves:
+        for i, name in enumerate(leaf.path):
+            names = siblings.setdefault(leaf.path[:i], [])
+            if name not in names:
+                names.append(name)
+    return {
+        (*parent, n) for parent, names in siblings.items()
+        if 1 < len(names) < 5 and sum(m.lower() in values for m in names) == 1 and parent
+        for n in names if n.lower() not in values and level(n) is None
+    }  # fmt: skip
 
 
 def leaves_of(node: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
@@ -199,6 +248,13 @@ def _is_after(path: tuple[str, ...], words: Collection[str]) -> bool:
     )
 
 
+def _own_side(leaf: Leaf) -> tuple[str, ...]:
+    """The path of a figure; of `A_vs_B` with both figures without these names: one side is the slow one."""
+    if not (isinstance(leaf.value, list) and len(leaf.value) == 2):
+        return leaf.path
+    return tuple(p for p in leaf.path if not VERSUS.search(p))
+
+
 def _strange_versions(case: Mapping[str, Any], leaves: list[Leaf]) -> set[str]:
     """Words of paths that are versions other than the one that the report is about."""
     version = str((case.get("engine") or {}).get("version", ""))
@@ -234,6 +290,9 @@ def _side_of_pair(
         engine = str((case.get("engine") or {}).get("name", "")).lower()
         second = [t for t in tokens([found[2]]) if t in tokens([engine])]
         first = [t for t in tokens([found[1]]) if t in tokens([engine])]
+        after = set(table()["after"])
+        if bool(set(tokens([found[1]])) & after) != bool(set(tokens([found[2]])) & after):
+            return value[1] if set(tokens([found[1]])) & after else value[0]
         return value[1] if second and not first else value[0]
     named = set(tokens(leaf.path)) & {*table()["before"], "before"}
     if "ab_pair" not in (case.get("evidence_kinds") or []) or named:

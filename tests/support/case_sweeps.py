@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from case_keys import find, number
+from case_keys import VERSUS, find, number
 from case_sides import Leaf, Sides, level, levels_of
 
 _LOADS = re.compile(
@@ -28,7 +28,7 @@ def by_load(
     found: dict[tuple[str, str], list[tuple[float, Leaf]]] = {}
     ranks: dict[tuple[str, str], int] = {}
     for leaf in told.swept:
-        row = find(leaf.path, "evidence")
+        row = find(leaf.path, "evidence", value=leaf.value)
         at = list(levels_of(leaf.path, told.chosen))
         point = level(at[-1][1]) if at else None
         if row is None or not row.signal or point is None:
@@ -37,7 +37,7 @@ def by_load(
         names = sorted({x.path[len(parent)] for x in told.swept if x.path[: len(parent)] == parent})
         if _sweep_kind(at[-1], names, workload) != kind:
             continue
-        rest = ".".join(p for p in leaf.path if p != at[-1][1])
+        rest = ".".join(VERSUS.sub(r"\1", p) for p in leaf.path if p != at[-1][1])
         key = (f"{row.signal}{'/' if row.as_ == 'inverse' else ''}", rest)
         found.setdefault(key, []).append((point, leaf))
         ranks[key] = min(ranks.get(key, 9), leaf.rank)
@@ -59,9 +59,13 @@ def _sweep_kind(
             return _load_or_context(str(key))
     if all(re.match(r"(c|bs|conc\w*|batch|rate|qps|users|n)_?\d", n, re.IGNORECASE) for n in names):
         return "load"
-    if re.search(r"_(users|streams|requests|concurrent|reqs?|rps|qps|req_s)$", names[0]):
+    if re.search(r"_(users|clients|streams|requests|concurrent|reqs?|rps|qps|req_s)$", names[0]):
         return "load"
-    if re.match(r"(ctx|depth|in|input)_?\d", names[0], re.IGNORECASE):
+    if re.match(
+        r"(at_)?(ctx|context|depth|in|input|prompt|isl)_?\d|.*\d[km]?_?(tokens?|tok|ctx|context)$",
+        names[0],
+        re.I,
+    ):
         return "context"
     return _load_or_context(".".join(at[0]))
 

@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from case_values import figure
+
 _SHARES = (
+    (r"(nearly|almost|mostly|virtually) (empty|unused|free)|hardly used|(close to|near) (0|zero) ?%?$", "0..0.1"),
     (r"starv|mostly (idle|waiting)|mainly idle|sits idle", "0..0.6"),
     (r"(well|far|much) (below|under) (100|full|its limit|the limit|capacity)|plenty (free|left)", "0..0.8"),
     (r"under-?(utili[sz]|us)ed|not (fully )?(busy|saturated|loaded)|half[- ]idle", "0..0.7"),
@@ -53,6 +56,22 @@ _TIMES = re.compile(
 )
 
 _LOG = (
+    (
+        "custom_all_reduce",
+        r"p2p (is )?disabled|nccl_p2p_disable=1|disabling custom all"
+        r"|custom[ _-]?all[ _-]?reduce\W{1,3}(is )?(off|disabled)", "off",
+    ),
+    ("step_host_s", r"sampl\w* time = .*?([\d.]+) ms per token", "{} ms"),
+    ("step_device_s", r"(?<!prompt )\beval time = .*?([\d.]+) ms per token", "{} ms"),
+    (
+        "generation_stall_s",
+        r"(?:no|without a(?:ny)?) tokens? (?:at all )?for "
+        r"((?:about |~|up to )?[\d.]+ ?(?:ms|s|sec\w*|min\w*)\b|(?:tens|dozens|hundreds) of seconds)", "{}",
+    ),
+    (
+        "kv_demand_ratio",
+        r"(?:(?:larger|bigger|more|longer) than|exceeds?) the (?:kv |cache )?(?:pool|cache)\b", ">= 1",
+    ),
     ("retractions_count", r"(?<!no )(?<!0 )\bretract", ">= 1"),
     ("preemptions_count", r"(?<!no )(?<!0 )\bpreempt", ">= 1"),
     ("moe_default_config", r"default (fused )?moe config", "yes"),
@@ -85,6 +104,49 @@ def share(text: str) -> str | None:
         return f"{low:g}-{high:g} %"
     shares = _PERCENT.findall(plain)
     return f"{shares[0]} %" if len(set(shares)) == 1 else None
+
+
+def found_none(value: Any) -> str | None:
+    """Yes where a thing looked for is missing, or where a warning says that a default stands in for it."""
+    text = str(value).lower()
+    if re.search(
+        r"not found|missing|no (tuned|such|match)|absent|default|not (tuned|available)|none for",
+        text,
+    ):
+        return "yes"
+    return None if flag(value) is False or re.search(r"\bfound\b|\btuned\b", text) else "yes"
+
+
+def on_host(value: Any) -> str | None:
+    """Yes where part of the weights is said to be in host memory; a number of layers or bytes above 0 is such."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "yes" if value > 0 else "no"
+    text = str(value)
+    if re.search(r"\b(all|every)\b.{0,20}\b(gpu|vram)\b|^(none|no|off|0)\b", text, re.IGNORECASE):
+        return "no"
+    return (
+        "yes"
+        if re.search(r"\b(cpu|host|(system )?ram)\b|^\W*[1-9]\d*\b", text, re.IGNORECASE)
+        else None
+    )
+
+
+def exceeds(text: str) -> str | None:
+    """What is needed over what there is: `larger than the pool`, `1.4x the pool`."""
+    plain = text.lower()
+    if found := re.search(
+        r"(\d+(?:\.\d+)?) ?(?:x|×|times) (?:the |of the )?(?:kv |cache )?(?:pool|capacity|cache|budget)",
+        plain,
+    ):
+        return found[1]
+    if re.search(
+        r"(larger|bigger|greater|more|longer) than|exceed|beyond|does(n't| not) fit|over(sub|comm)|above",
+        plain,
+    ):
+        return ">= 1"
+    if re.search(r"(smaller|less|lower) than|fits|below|within", plain):
+        return "<= 1"
+    return None
 
 
 def flag(value: Any) -> bool | None:
@@ -131,7 +193,7 @@ def said(text: str) -> Iterator[tuple[str, str]]:
     """Signals and values that a line of a log or an event tells in words."""
     for signal, pattern, value in _LOG:
         if found := re.search(pattern, text.lower()):
-            yield signal, value.format(found[1]) if value == "{}" else value
+            yield signal, value.format(figure(found[1])) if "{}" in value else value
 
 
 def slowed(text: str) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,146 @@
+"""Figures as people write them, into text that a file of facts can hold: `~100`, `30+`, `3-6k`, `36.1 +- 1.2`."""
+
+from __future__ import annotations
+
+import re
+
+_N = r"\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
+_ABOUT = (
+    r"about|roughly|around|approx(?:imately|\.)?|circa|ca\.?|near(?:ly)?|almost|mostly|mainly"
+    r"|typically|usually|~|≈"
+)
+_OP = r"<=?|>=?|≤|≥|under|below|less than|fewer than|at most|up to|over|above|more than|at least"
+_UNITS = (
+    r"(?:ns|us|µs|μs|ms|s|secs?|seconds?|mins?|minutes?|h|hours?|%|percent|pct|[kmgt]i?b(?:/s)?|bytes|x|×|times"
+    r"|(?:tok(?:en)?s?|req(?:uest)?s?)(?:/s| per second| a second)|/s|rps|qps|tps|mhz|ghz|w|kw|°?c|tokens?)"
+    r"(?![\w/])"
+)
+_FIGURE = re.compile(
+    rf"(?:(?P<about>{_ABOUT})\s*)?(?:(?P<op>{_OP})\s*)?(?P<a>{_N})(?:\s?(?P<ka>[kKM](?![a-zA-Z])))?(?:\s?(?P<ua>{_UNITS}))?"
+    rf"(?:\s*(?P<join>\+-|\+/-|±|\.\.|–|—|-|to|and)\s*(?:(?:{_ABOUT})\s*)?"
+    rf"(?P<b>{_N})(?:\s?(?P<kb>[kKM](?![a-zA-Z])))?(?:\s?(?P<ub>{_UNITS}))?)?"
+    r"(?P<plus>\s?\+(?!\s?\d))?(?P<rest>.*)$",
+    re.IGNORECASE,
+)
+_SAID_UNIT = {
+    "secs": "s", "second": "s", "seconds": "s", "sec": "s", "mins": "min", "minute": "min", "minutes": "min",
+    "hour": "h", "hours": "h", "percent": "%", "pct": "%", "×": "x",
+}  # fmt: skip
+_CLOCK = re.compile(
+    r"(?:~|about )?(?:(\d+) ?h(?:ours?)?)? ?(?:(\d+) ?m(?:in(?:utes?)?)?)? ?"
+    r"(?:(\d+(?:\.\d+)?) ?s(?:ec(?:onds?)?)?)?$"
+)
+_SOME = (
+    (r"dozens", (12, 100)), (r"tens", (10, 100)), (r"hundreds", (100, 1000)), (r"thousands", (1000, 10000)),
+    (r"(?:a )?(?:few|several)", (2, 9)), (r"(?:a )?couple", (2, 3)),
+)  # fmt: skip
+_SOME_OF = re.compile(
+    rf"(?P<much>{'|'.join(p for p, _ in _SOME)})(?: of)?(?: (?P<unit>milliseconds|ms|seconds|minutes|hours))?"
+)
+_PARTS = {"half": 0.5, "a third": 1 / 3, "two thirds": 2 / 3, "a quarter": 0.25, "three quarters": 0.75,
+          "a fifth": 0.2, "a tenth": 0.1}  # fmt: skip
+_CUT = re.compile(r"\s*(?:->|→|;|, | vs\.? ).*$")
+_SLOWER = r"slower|lower|worse|less|behind|fewer"
+_FASTER = r"faster|higher|better|more|ahead"
+
+
+def figure(text: str) -> str:
+    """The first figure of a text, in words that `read_fact` knows; the text itself where it begins with none.
+
+    What follows a figure is a comment: `~5000 (range ratio 0.2)`, `105-127 us, 0.5 GB/s`.
+    """
+    plain = _CUT.sub("", re.sub(r"\s*\([^)]*\)", "", text)).strip()
+    if plain in ("", "-"):
+        return plain
+    if (clock := _CLOCK.match(plain)) and sum(g is not None for g in clock.groups()) > 1:
+        hours, minutes, seconds = (float(g or 0) for g in clock.groups())
+        return f"{hours * 3600 + minutes * 60 + seconds:g} s"
+    if some := _SOME_OF.match(plain.lower()):
+        low, high = next(ends for pattern, ends in _SOME if re.fullmatch(pattern, some["much"]))
+        unit = {"milliseconds": "ms", "ms": "ms"}.get(some["unit"] or "", (some["unit"] or "")[:1])
+        return f"{low}..{high} {'min' if unit == 'm' else unit}".strip()
+    found = _FIGURE.match(plain)
+    if not found or re.match(r"[-.\w]", found["rest"]) or re.match(r"\s*/\s*\d", found["rest"]):
+        return plain
+    a, unit = _float(found["a"], found["ka"]), found["ub"] or found["ua"] or ""
+    unit = re.sub(r" (per|a) second$", "/s", unit.lower())
+    unit = _SAID_UNIT.get(unit, unit)
+    if found["b"]:
+        b = _float(found["b"], found["kb"])
+        if found["kb"] and not found["ka"] and a < b / 1000:
+            a = _float(found["a"], found["kb"])
+        own = _SAID_UNIT.get((found["ua"] or "").lower(), (found["ua"] or "").lower())
+        if found["ua"] and found["ub"] and own != unit:
+            return f"{a:.10g} {own}..{b:.10g} {unit}"
+        low, high = (a - b, a + b) if "+" in found["join"] or found["join"] == "±" else (a, b)
+        return f"{min(low, high):.10g}..{max(low, high):.10g} {unit}".strip()
+    if found["op"]:
+        head = {"fewer than": "<"}.get(found["op"].lower(), found["op"]) + " "
+    else:
+        head = ">= " if found["plus"] else "~" if found["about"] else ""
+    digits = f"{a:.10g}" if found["ka"] or re.search("[,_]", found["a"]) else found["a"]
+    return f"{head}{digits} {unit}".strip()
+
+
+def ends_of(text: str) -> tuple[float, float] | None:
+    """The least and the greatest number of a figure, without its unit; a bound is both."""
+    found = re.fullmatch(
+        rf"(?:(?:{_ABOUT}|{_OP})\s*)?(-?{_N})(?:\s?[^\d\s.]+)?(?:\.\.(-?{_N}))?(?:\s?[^\d\s].*)?",
+        figure(text),
+        re.IGNORECASE,
+    )
+    if not found:
+        return None
+    low = _float(found[1], None)
+    high = _float(found[2], None) if found[2] else low
+    return min(low, high), max(low, high)
+
+
+def relative(text: str) -> float | None:
+    """How many times as fast as another system: `50% of FP16`, `2x slower`; None without a figure."""
+    plain = text.lower().strip()
+    if re.match(r"(the )?same|equal|no (difference|change)|unchanged", plain):
+        return 1.0
+    for words, value in _PARTS.items():
+        if re.match(rf"(?:{_ABOUT})?\s*{words} (of|as|the)", plain):
+            return value
+    share = re.match(rf"(?:{_ABOUT})?\s*({_N}) ?(%|x|×|times)?(?: as (?:fast|much))? ?(.*)", plain)
+    if not share:
+        return None
+    n, how, rest = float(share[1].replace(",", "")), share[2], share[3]
+    if n <= 0:
+        return None
+    if re.match(_SLOWER, rest):
+        return 1 - n / 100 if how == "%" and n < 100 else 1 / n if how and how != "%" else None
+    if re.match(_FASTER, rest):
+        return 1 + n / 100 if how == "%" else n if how else None
+    if how == "%":
+        return n / 100 if rest.startswith("of ") else None
+    return n if how and not rest.startswith("as long") else None
+
+
+def times_more(text: str) -> float | None:
+    """`almost 1000 times more` is 1000."""
+    more = r"as (?:long|much|many|high)|more|longer|slower|higher|that|the"
+    found = re.match(
+        rf"(?:{_ABOUT})?\s*({_N}) ?(?:x|×|times)\s*(?:{more})",
+        text.lower().strip(),
+    )
+    return float(found[1].replace(",", "")) if found else None
+
+
+def has_time(text: str) -> bool:
+    """Does a value begin with a time: `41 us`?"""
+    plain = text.lower().strip()
+    unit = r"(?:ns|us|µs|ms|s|secs?|seconds?|mins?|minutes?|h|hours?)"
+    join = r"\s*(?:-|–|to|\.\.|\+-|±)\s*"
+    if re.match(rf"(?:(?:{_ABOUT}|{_OP})\s*)?{_N}(?:{join}{_N})? ?{unit}\b(?!/)", plain):
+        return True
+    some = r"(dozens|tens|hundreds|a few|several)( of)? (milliseconds|ms|seconds|minutes)"
+    return bool(re.match(some, plain))
+
+
+def _float(digits: str, scale: str | None) -> float:
+    return float(digits.replace(",", "").replace("_", "")) * (
+        {"k": 1e3, "m": 1e6}[scale.lower()] if scale else 1.0
+    )
