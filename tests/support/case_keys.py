@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from case_values import ends_of, figure, has_time
+from case_values import ends_of, figure, has_time, unit_word
 from case_words import (
     cores,
     exceeds,
@@ -115,6 +115,8 @@ def find(path: Sequence[str], section: str, about: str = "", value: Any = None) 
                 row.get("also", {}), row.get("run", ""), row.get("second", ""), row.get("states", False),
                 row.get("beside", False),
             )  # fmt: skip
+    if isinstance(value, str) and (unit := unit_word(value)) and not dotted.endswith(f"_{unit}"):
+        return find([*path[:-1], f"{path[-1]}_{unit}"], section, about)
     return None
 
 

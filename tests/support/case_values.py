@@ -12,8 +12,8 @@ _ABOUT = (
 _OP = r"<=?|>=?|≤|≥|under|below|less than|fewer than|at most|up to|over|above|more than|at least"
 _UNITS = (
     r"(?:ns|us|µs|μs|ms|s|secs?|seconds?|mins?|minutes?|h|hours?|%|percent|pct|[kmgt]i?b(?:/s)?|bytes|x|×|times"
-    r"|(?:tok(?:en)?s?|req(?:uest)?s?)(?:/s| per second| a second)|/s|rps|qps|tps|mhz|ghz|w|kw|°?c|tokens?)"
-    r"(?![\w/])"
+    r"|(?:tok(?:en)?s?|req(?:uest)?s?)(?:/s(?:ec)?| per second| a second)|t/s|/s|rps|qps|tps"
+    r"|mhz|ghz|w|kw|°?c|tokens?)(?![\w/])"
 )
 _FIGURE = re.compile(
     rf"(?:(?P<about>{_ABOUT})\s*)?(?:(?P<op>{_OP})\s*)?(?P<a>{_N})(?:\s?(?P<ka>[kKM](?![a-zA-Z])))?(?:\s?(?P<ua>{_UNITS}))?"
@@ -39,6 +39,14 @@ _SOME_OF = re.compile(
 )
 _PARTS = {"half": 0.5, "a third": 1 / 3, "two thirds": 2 / 3, "a quarter": 0.25, "three quarters": 0.75,
           "a fifth": 0.2, "a tenth": 0.1}  # fmt: skip
+_MOVES = re.compile(
+    r"(?:(?:it )?(?:drops?|falls?|dropped|fell|collapses?|sinks?|rises?|rose|grows?|grew|goes|went|climbs?|jumps?"
+    r"|slows?)(?: (?:down|up))?(?: from [^,;]*?)? to|only|just|stuck at|hovers (?:at|around)|settles at"
+    r"|stays (?:at|around)|holds(?: at)?|steady(?: at)?|flat at|constant) "
+    r"(?=[~<>\d]|about|around|roughly|under|over|below|above)",
+    re.IGNORECASE,
+)
+"""Words before the figure that something has in the slow state."""
 _CUT = re.compile(r"\s*(?:->|→|;|, | vs\.? ).*$")
 _SLOWER = r"slower|lower|worse|less|behind|fewer"
 _FASTER = r"faster|higher|better|more|ahead"
@@ -49,7 +57,7 @@ def figure(text: str) -> str:
 
     What follows a figure is a comment: `~5000 (range ratio 0.2)`, `105-127 us, 0.5 GB/s`.
     """
-    plain = _CUT.sub("", re.sub(r"\s*\([^)]*\)", "", text)).strip()
+    plain = _MOVES.sub("", _CUT.sub("", re.sub(r"\s*\([^)]*\)", "", text)).strip(), count=1)
     if plain in ("", "-"):
         return plain
     if (clock := _CLOCK.match(plain)) and sum(g is not None for g in clock.groups()) > 1:
@@ -63,7 +71,7 @@ def figure(text: str) -> str:
     if not found or re.match(r"[-.\w]", found["rest"]) or re.match(r"\s*/\s*\d", found["rest"]):
         return plain
     a, unit = _float(found["a"], found["ka"]), found["ub"] or found["ua"] or ""
-    unit = re.sub(r" (per|a) second$", "/s", unit.lower())
+    unit = re.sub(r" (per|a) second$|/sec$", "/s", unit.lower()).replace("t/s", "tok/s")
     unit = _SAID_UNIT.get(unit, unit)
     if found["b"]:
         b = _float(found["b"], found["kb"])
@@ -127,6 +135,18 @@ def times_more(text: str) -> float | None:
         text.lower().strip(),
     )
     return float(found[1].replace(",", "")) if found else None
+
+
+def unit_word(text: str) -> str:
+    """The unit of a value as keys have it: `22 tok/s` tells `tok_s`, `350 W` tells `w`; "" without one."""
+    found = re.search(r"\d ?([a-z%µ][a-z/%]*)$", figure(re.sub(r"\bt/s", "tok/s", text)).lower())
+    word = (
+        {"%": "pct", "tps": "tok_s", "rps": "req_s", "qps": "req_s"}.get(found[1], found[1])
+        if found
+        else ""
+    )
+    word = re.sub(r"^tok(en)?s?/s$", "tok_s", re.sub(r"^req(uest)?s?/s$", "req_s", word))
+    return word.replace("/", "_") if re.fullmatch(r"[a-z]+(/s|_s)?", word) and len(word) < 7 else ""
 
 
 def has_time(text: str) -> bool:

@@ -96,6 +96,8 @@ _LOG = (
 def share(text: str) -> str | None:
     """A share in words, or with its figure inside a sentence; None where it tells none."""
     plain = text.strip().lower()
+    if re.search(r"spik|burst|oscillat|alternat|fluctuat|swing", plain):  # no level of its own
+        return None
     for pattern, value in _SHARES:
         if re.search(pattern, plain):
             return value
