@@ -285,13 +285,6 @@ def _least(row: Known, path: Sequence[str], value: Any) -> str | None:
     return f">= {plain:g}" if plain and plain > 1 else None
 
 
-def _yes(value: Any) -> str | None:
-    """What is there at all, or is more than nothing."""
-    plain = number(value)
-    there = plain > 0 if plain is not None else flag(value) is not False
-    return "yes" if there else None
-
-
 def _absent(row: Known, path: Sequence[str], value: Any) -> str | None:
     return "0" if re.search("preempt", str(value).lower()) else None
 
@@ -313,11 +306,9 @@ _AS = {
     "of_input": lambda _row, _path, value: None,  # a ratio that needs the input beside it
     "absent": _absent,
     "words": lambda _row, _path, value: found_none(value),
-    "yes": lambda _row, _path, value: _yes(value),
     "on_host": lambda _row, _path, value: on_host(value),
     "exceeds": lambda _row, _path, value: exceeds(str(value)),
     "accepted": lambda _row, _path, value: None,  # a share that needs the tokens drafted a step
-    "key_stack": lambda _row, path, _value: stack_kind(" ".join(path)),
     "cores": lambda _row, _path, value: cores(str(value)),
     "rate": lambda _row, _path, value: rate(str(value)),
     "plain_ratio": lambda _row, _path, value: ranged(*ends) if (ends := span(value)) else None,
