@@ -27,7 +27,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         calibrated_on: in words.
-        confidence: coefficients of `features`, and `intercept`.
+        confidence: coefficients of `features`, and `intercept`; one that is not there counts for nothing.
         interval: factor on both sides of a gain's interval, in logarithm, for it to hold four gains in five.
     """
 
@@ -51,30 +51,44 @@ def calibration() -> Calibration:
     return msgspec.convert(yaml.safe_load(text), Calibration)
 
 
-def features(label: Label, supporting: int, opposing: int) -> dict[str, float]:
+NAMELESS_MOST = 0.65
+"""Most that a verdict may claim where neither model nor device is known and no rule speaks for it: then only the
+length of a step was seen."""
+
+
+def features(
+    label: Label, supporting: int, opposing: int, *, nameless: bool = False
+) -> dict[str, float]:
     """What the confidence is computed from.
 
     Args:
         label: of the target.
         supporting: rules that fire for its class.
         opposing: rules that fire for others.
+        nameless: neither the model nor the device is known.
     """
     share = min(SURE, max(1 - SURE, label.share))
     return {
         "share": math.log(share / (1.0 - share)),
         "ambiguous": float(label.ambiguous),
         "opposed": float(opposing > supporting),
+        "nameless": float(nameless),
     }
 
 
-def confidence(label: Label, supporting: int, opposing: int) -> Confidence:
+def confidence(
+    label: Label, supporting: int, opposing: int, *, nameless: bool = False
+) -> Confidence:
     """How likely the label's class is right, of a run that was recorded; 0 for an abstention."""
     learnt = calibration()
     if label.reason in ("split", "misfit", "no load was measured"):
         return Confidence(0.0, "no confidence in an abstention")
     weights = learnt.confidence
     score = weights["intercept"] + sum(
-        weights[name] * value for name, value in features(label, supporting, opposing).items()
+        weights.get(name, 0.0) * value
+        for name, value in features(label, supporting, opposing, nameless=nameless).items()
     )
     value = 1.0 / (1.0 + math.exp(-score))
+    if nameless and not supporting:
+        value = min(value, NAMELESS_MOST)
     return Confidence(round(value, 2), f"confidence calibrated on {learnt.calibrated_on}")

@@ -232,12 +232,15 @@ def analyse(
             "cost model: it does not see what the rules speak for, and estimates nothing",
         ]
     if uncomparable:
-        not_shown = [f"the two variants cannot be compared: {uncomparable}", *not_shown]
+        not_shown = [f"{VARIANTS} cannot be compared: {uncomparable}", *not_shown]
     budget = time_budget(goal, by_name, model, _wait_after_cap(model, facts))
     return Analysis(
         spec, found, model, prechecks, findings, verdict, label, goal, not_shown, budget
     )
 
+
+VARIANTS = "the two variants"
+"""What a line of what was not shown begins with, where a comparison says nothing."""
 
 RECORDED = (
     ("server_itl_mean_s", "server_decode_mean_s", "client_itl_mean_s"),
@@ -427,8 +430,13 @@ def _confidence(
     assert model is not None
     fired = [f for f in findings if f.state == "fires" and f.class_ is not None]
     agree = sum(f.class_ == label.class_ for f in fired)
-    sure = confidence(label, agree, len(fired) - agree)
+    sure = confidence(label, agree, len(fired) - agree, nameless=nameless(model))
     return sure.value, f"fixed_point gain vector over {model.fit.n} hypotheses; {sure.says}"
+
+
+def nameless(model: Whatif) -> bool:
+    """Is neither the served model nor the device known?"""
+    return model.fit.work.shape is None and model.fit.work.device is None
 
 
 def _short(label: Label) -> dict[str, Any]:
@@ -452,6 +460,11 @@ def _wait_after_cap(model: Whatif | None, facts: Mapping[str, float]) -> float |
 def _told(a: Analysis, missing: list[str]) -> Verdict:
     verdict = a.verdict
     verdict.says = sentence(verdict, a.label, a.goal, a.facts, a.prechecks, missing)
+    if a.label.says and a.label.reason not in ("rules", "split") and verdict.class_ is not None:
+        verdict.says += f" What was seen: {a.label.says}."
+    verdict.says += "".join(
+        f" {x[0].upper()}{x[1:]}." for x in a.not_shown if x.startswith(VARIANTS)
+    )
     causes = [p.says for p in a.prechecks if p.effect == "explains"]
     if causes and not verdict.withheld:
         verdict.says += f" What the prechecks add: {'; '.join(causes)}."

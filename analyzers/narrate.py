@@ -144,9 +144,11 @@ def _scheduling(label: Label, facts: Mapping[str, float]) -> str:
         cap = facts.get("max_num_seqs_count", float("nan"))
         kv = facts.get("kv_used_max_ratio")
         spare = f" and at most {kv:.0%} of the KV cache is used" if kv is not None else ""
+        wait = facts.get("server_queue_mean_s")
+        how_long = f" {seconds(wait)} on average" if wait else ""
         return (
-            f"Scheduling: the batch cap of {cap:.0f} holds requests back. They wait"
-            f" {seconds(facts.get('server_queue_mean_s', 0.0))} on average while every slot is taken{spare}."
+            f"Scheduling: the batch cap of {cap:.0f} holds requests back. They wait{how_long}"
+            f" while every slot is taken{spare}."
         )
     budget = facts.get("token_budget_tokens", float("nan"))
     if policy.value > budget:

@@ -135,7 +135,8 @@ def named(weighed: Weighed, label: Label) -> Label:
     if said.get(first, 0.0) < SHARED:
         label = replace(label, gains={}, policy=None, binding_resource=None)
     if first == label.class_ and label.reason not in ("split", "misfit"):
-        return replace(label, sub_cause=strongest.sub_cause or label.sub_cause)
+        sub_cause = strongest.sub_cause or label.sub_cause
+        return replace(label, sub_cause=sub_cause, says=strongest.says)
     return replace(
         label, class_=cast("Class", first), sub_cause=strongest.sub_cause, reason="rules",
         says=strongest.says,

@@ -25,7 +25,7 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 import whybound
 from whybound.analyzers import confidence as learnt
 from whybound.analyzers.database import open_database
-from whybound.analyzers.diagnose import analyse, diagnose_open
+from whybound.analyzers.diagnose import analyse, diagnose_open, nameless
 from whybound.collector.store import open_run
 from whybound.fixtures.benchmark.answers import held_out, read_labels
 from whybound.fixtures.benchmark.scenarios import scenarios
@@ -51,15 +51,12 @@ def main() -> int:
     with ProcessPoolExecutor(args.jobs) as pool:
         found = list(pool.map(look, [(i, str(args.runs / i / "run")) for i in ids]))
     named = [f for f in found if f["right"] is not None]
-    names = list(named[0]["features"])
-    x = np.array([[f["features"][n] for n in names] for f in named])
     y = np.array([f["right"] for f in named])
     groups = np.array([family[f["id"]] for f in named])
-    model = LogisticRegression(C=0.5)
+    names, x, model = regression(named, y)
     guessed = cross_val_predict(
         model, x, y, groups=groups, cv=LeaveOneGroupOut(), method="predict_proba"
     )
-    model.fit(x, y)
     factor = width([d for f in found for d in f["distances"]])
     print(f"{len(named)} verdicts of {len(set(groups))} families, {y.mean():.1%} right")
     print(
@@ -80,6 +77,24 @@ def main() -> int:
         head = TARGET.read_text().splitlines()[0]
         TARGET.write_text(f"{head}\n{text}")
     return 0
+
+
+SIGNS = {"share": 1, "ambiguous": -1, "opposed": -1, "nameless": -1}
+"""Which way each feature may move the confidence; one that the runs would have move the other way is left out."""
+
+
+def regression(
+    named: list[dict[str, Any]], y: np.ndarray
+) -> tuple[list[str], np.ndarray, LogisticRegression]:
+    """Names, features (runs × names) and the fitted model, with every sign as it must be."""
+    names = list(named[0]["features"])
+    while True:
+        x = np.array([[f["features"][n] for n in names] for f in named])
+        model = LogisticRegression(C=0.5).fit(x, y)
+        wrong = [n for n, c in zip(names, model.coef_[0], strict=True) if SIGNS[n] * c < 0]
+        if not wrong:
+            return names, x, model
+        names = [n for n in names if n != wrong[0]]
 
 
 def look(job: tuple[str, str]) -> dict[str, Any]:
@@ -104,7 +119,9 @@ def look(job: tuple[str, str]) -> dict[str, Any]:
     con.close()
     return {
         "id": name,
-        "features": learnt.features(a.label, agree, len(fired) - agree),
+        "features": learnt.features(
+            a.label, agree, len(fired) - agree, nameless=a.model is None or nameless(a.model)
+        ),
         "right": None if silent else right,
         "distances": distances[:3],
     }

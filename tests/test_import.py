@@ -108,6 +108,40 @@ def test_facts_alone_take_less_than_a_second_of_processor_time_after_start_up(ca
     assert time.process_time() - began < 1.0
 
 
+SLOW = """
+facts: {output_tokens_per_s: 43, inflight_mean_count: 32, input_mean_tokens: 1000, output_mean_tokens: 256}
+settings: {max_num_seqs: 2, model: m}
+engine: vllm
+"""
+
+
+def test_a_variant_beside_tells_what_was_in_the_way(capsys, tmp_path):
+    (tmp_path / "slow.yaml").write_text(SLOW)
+    (tmp_path / "fast.yaml").write_text(SLOW.replace("43", "400").replace("seqs: 2", "seqs: 64"))
+    code, out, _ = profile(
+        capsys, "diagnose", tmp_path / "slow.yaml", "--beside", tmp_path / "fast.yaml", "--json"
+    )
+    assert code == 0
+    diagnosis = json.loads(out)
+    assert (diagnosis["verdict"]["class"], diagnosis["verdict"]["sub_cause"]) == (
+        "scheduling",
+        "batch cap",
+    )
+    assert diagnosis["verdict"]["confidence"] >= 0.7
+    assert "max_num_seqs 2 → 64" in diagnosis["verdict"]["says"]
+
+
+def test_another_model_beside_is_no_variant(capsys, tmp_path):
+    (tmp_path / "slow.yaml").write_text(SLOW)
+    (tmp_path / "other.yaml").write_text(SLOW.replace("43", "400").replace("model: m", "model: n"))
+    code, out, _ = profile(
+        capsys, "diagnose", tmp_path / "slow.yaml", "--beside", tmp_path / "other.yaml", "--json"
+    )
+    assert code == 0
+    says = json.loads(out)["verdict"]["says"]
+    assert "The two variants cannot be compared: model is m here and n there." in says
+
+
 def test_facts_beside_a_run_leave_it_as_it_is(capsys, tmp_path, log):
     profile(capsys, "import", log, "-o", tmp_path / "R")
     before = {p: p.read_bytes() for p in sorted((tmp_path / "R").rglob("*")) if p.is_file()}
