@@ -117,6 +117,11 @@ def unit_suffix(name: str) -> str:
     return suffix if suffix in UNIT_SUFFIXES else ""
 
 
+def is_share(name: str) -> bool:
+    """Is a signal a share of a whole, of which low, high and their like say something?"""
+    return unit_suffix(name) == "ratio" and not _NO_SHARE.search(name)
+
+
 def read_fact(name: str, written: str) -> FactValue:
     """A figure in the unit of its signal.
 
@@ -149,7 +154,7 @@ def _in_words(name: str, unit: str, text: str) -> FactValue | None:
     bounds = (_NOT if negated else WORDS).get(word.removeprefix("not ").removeprefix("very "))
     if bounds is None:
         return None
-    if unit != "ratio" or _NO_SHARE.search(name):
+    if not is_share(name):
         raise UsageError(
             f"{name}: {text!r} says nothing of it, as it is no share; write e.g. {_example(unit)}"
         )

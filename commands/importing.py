@@ -25,7 +25,8 @@ FACTS = click.option(
     "facts",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A signal that you know, e.g. gpu_sm_ratio=0.6..0.75, 'client_itl_p95_s=30 ms'; may be repeated.",
+    help="A figure that you know: a signal, or what people call one; e.g. gpu_sm_ratio=0.6..0.75, "
+    "ttft_p50_ms=300, 'kv_usage=near 100%'; may be repeated.",
 )
 FACTS_FILE = click.option(
     "--facts",
@@ -190,10 +191,10 @@ def _signals() -> list[str]:
 
 
 def _facts(written: Sequence[str], when: str) -> list[dict[str, Any]]:
-    """`NAME=VALUE` as rows; the names have to be known."""
+    """`NAME=VALUE` as rows; the names have to be signals, or what people call one."""
     if not written:
         return []
-    from ..collector.importers.facts_file import check_name, fact_row
+    from ..collector.importers.facts_file import named_row
 
     known = _signals()
     rows = []
@@ -202,8 +203,10 @@ def _facts(written: Sequence[str], when: str) -> list[dict[str, Any]]:
         name = name.strip()
         if not equals:
             raise UsageError(f"--fact {text!r} is not NAME=VALUE")
-        check_name(name, known)
-        rows.append(fact_row(name, value, t_ns=time.time_ns(), when=when))
+        row, said = named_row(name, value, known, t_ns=time.time_ns(), when=when)
+        rows.append(row)
+        if said:
+            click.echo(said, err=True)
     return rows
 
 

@@ -9,9 +9,10 @@ from typing import Any
 from case_evidence import Evidence
 from case_keys import Known, find, number, ranged, span, written
 from case_sides import Leaf
-from case_words import said, slowed, stack_kind
+from case_words import said, slowed
 
 from whybound.collector.fact_values import read_fact
+from whybound.collector.fact_words import stack_kind
 from whybound.errors import UsageError
 
 _LARGER_IS_BETTER = re.compile(

@@ -17,9 +17,9 @@ from case_launch import STARTS, launch, name_of
 from case_pairs import reference_paths
 from case_reshape import reshaped
 from case_sides import Leaf, Sides, sides
-from case_values import figure
 from case_words import said
 
+from whybound.collector.fact_figures import figure
 from whybound.collector.fact_values import read_fact
 from whybound.errors import UsageError
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from case_keys import number, ranged, span
-from case_values import figure, times_more
+from case_values import times_more
+
+from whybound.collector.fact_figures import figure
 
 _SERIES = re.compile(r"samples|history|series|percentiles", re.IGNORECASE)
 _STAT = r"(?:p\d\d|mean|avg|median|max|min)"

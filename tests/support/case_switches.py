@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from case_words import flag
+from whybound.collector.fact_words import flag
 
 _ON = r"(?:on|enabled|true|yes|1)"
 _OFF = r"(?:off|disabled|false|no|0)"
