@@ -126,6 +126,17 @@ def _idle(facts: Facts, _: Mapping[str, str]) -> float | None:
     return min(1.0, idle / step) if step and idle is not None else None
 
 
+def _first_token(facts: Facts, _: Mapping[str, str]) -> float | None:
+    """Of the end-to-end time, or of the first token and the gaps that follow it."""
+    first = facts.get("client_ttft_mean_s") or facts.get("client_ttft_p50_s")
+    whole = facts.get("client_e2e_mean_s") or facts.get("client_e2e_p50_s")
+    gap = facts.get("client_tpot_mean_s") or facts.get("client_itl_mean_s")
+    tokens = facts.get("output_mean_tokens")
+    if first and not whole and gap and tokens:
+        whole = first + gap * max(0.0, tokens - 1.0)
+    return min(1.0, first / whole) if first and whole else None
+
+
 def _kv_demand(facts: Facts, _: Mapping[str, str]) -> float | None:
     """Everybody inside at the end of the answer, over what the cache holds."""
     inside = facts.get("inflight_mean_count") or facts.get("running_mean_count")
@@ -155,6 +166,7 @@ def _kv_room(facts: Facts, settings: Mapping[str, str]) -> float | None:
 OF_FACTS: dict[str, Callable[[Facts, Mapping[str, str]], float | None]] = {
     "collective_share_ratio": _collective_share,
     "step_idle_ratio": _idle,
+    "first_token_share_ratio": _first_token,
     "kv_demand_ratio": _kv_demand,
     "kv_room_ratio": _kv_room,
     "kv_used_max_ratio": _kv_highest,
