@@ -125,8 +125,18 @@ def _waiting(facts: Facts) -> float | None:
     return _times(facts.get("client_ttft_mean_s"), 1.0 - cap / inside)
 
 
+def _whole(facts: Facts) -> float | None:
+    """The first token, and the gaps that follow it."""
+    first, gap = facts.get("client_ttft_mean_s"), facts.get("client_itl_mean_s")
+    tokens = facts.get("output_mean_tokens")
+    return (
+        None if first is None or gap is None or not tokens else first + gap * max(0.0, tokens - 1.0)
+    )
+
+
 IDENTITIES: tuple[tuple[str, Callable[[Facts], float | None]], ...] = (
     ("output_mean_tokens", _answer),
+    ("client_e2e_mean_s", _whole),
     (
         "input_mean_tokens",
         lambda f: _ratio(f.get("prompt_tokens_per_s"), f.get("completed_rate_per_s")),

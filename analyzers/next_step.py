@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 SURE = 0.7
 """Confidence from which a verdict is settled and nothing need be measured."""
 
+REMAINS = 0.1
+"""Probability from which a class is one of those that an observation should tell apart."""
+
 WORTH = 0.01
 """Nats below which an observation would tell nothing."""
 
@@ -101,7 +104,7 @@ def _worth(
     best: dict[str, float] = {}
     for rule in open_:
         part = _answered(o, rule, known)
-        if part:
+        if part and shares.get(str(rule.class_), 0.0 if shares else 1.0) >= REMAINS:
             told = part * information(shares, str(rule.class_), rule.odds, o.sees)
             best[str(rule.class_)] = max(told, best.get(str(rule.class_), 0.0))
     return sum(best.values())
