@@ -21,6 +21,10 @@ _A_RATE = re.compile(
     r"((?<!per_)tok(en)?s?|req(uest)?s?|[gmk]i?b|(images|pages|frames|chunks|steps|iters|cores?|seqs))"
     r"_(per_)?s(ec(ond)?)?(?![a-z])"
 )
+_STATISTIC = re.compile(
+    r"_(?:mean|avg|average|median|p50)(?=_|$)|^(?:mean|avg|average|median|p50)_(?=\w)",
+    re.IGNORECASE,
+)
 _TIME_UNITS = frozenset(("ns", "us", "ms", "s", "sec", "seconds", "min", "minutes"))
 
 
@@ -53,6 +57,8 @@ def find(
         rows: as the table has them.
         value: of the figure; one that bears a unit of time is a time.
         by_unit: where no row is found, look for the name with the value's unit behind it.
+
+    A name that no row knows is looked up again without words for a mean or a median.
     """
     dotted = ".".join(path).lower()
     timed = is_time(dotted) or (isinstance(value, str) and has_time(value))
@@ -68,7 +74,8 @@ def find(
         and not dotted.endswith(f"_{unit}")
     ):
         return find([*path[:-1], f"{path[-1]}_{unit}"], rows)
-    return None
+    plain = [_STATISTIC.sub("", part) for part in path]
+    return find(plain, rows, value, by_unit) if plain != list(path) else None
 
 
 def row_of(found: Mapping[str, Any], path: Sequence[str]) -> Row:

@@ -10,6 +10,7 @@ from case_evidence import Evidence
 from case_keys import find, is_time, number, ranged, span, written
 from case_pairs import cpu_of, references
 from case_sides import Leaf, Sides
+from case_steps import DECODE_ONLY, steps
 from case_sweeps import by_load
 
 from whybound.collector.fact_values import read_fact
@@ -54,6 +55,7 @@ def compared(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
     _itl_sweep(case, told, found)
     _worded_loads(told, found)
     _links(told, found)
+    steps(case, told, found)
     _histograms(told, found)
     _contexts(case, told, found)
     _floors(told, found)
@@ -195,6 +197,8 @@ def _floors(told: Sides, found: Evidence) -> None:
     for leaf in (*told.before, *told.other):
         key = ".".join(leaf.path)
         ends = span(leaf.value)
+        if DECODE_ONLY.search(key.lower()):  # no floor, but a step of the same server
+            continue
         if not _FLOOR.search(key.lower()) or _NOT_THIS.search(key.lower()) or not ends:
             continue
         if min(ends) <= 0:

@@ -49,7 +49,7 @@ def figures(
         if row is None or row.none or row.log:
             told = (
                 list(said(leaf.value))
-                if isinstance(leaf.value, str) and not (row and row.none)
+                if isinstance(leaf.value, str) and (not (row and row.none) or row.words)
                 else []
             )
             for name, value in told:

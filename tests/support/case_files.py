@@ -35,8 +35,8 @@ _LOG_FIELDS = {
     "waiting": r"Waiting: \d+ reqs, |#queue-req: \d+, ",
     "kv usage": r"(?:, )?GPU KV cache usage: [\d.]+%|token usage: [\d.]+, ",
 }
-BATCH_OF_PROMPTS = 32
-"""So many prompts without a word on how they came are one batch."""
+BATCH_OF_PROMPTS, MANY_REQUESTS = 32, 1024
+"""So many prompts without a word on how they came are one batch; more requests than the second are a run."""
 _CALLERS = re.compile(
     r"concurren|rate|rps|qps|users|clients|streams|arrival|batch|parallel", re.IGNORECASE
 )
@@ -191,9 +191,12 @@ def _of_input(value: Any, workload: Mapping[str, Any], found: Evidence) -> str |
 def _all_at_once(workload: Mapping[str, Any], found: Evidence) -> None:
     """Many prompts without a word on a rate or on callers arrive together, as throughput tools send them."""
     prompts = number(workload.get("prompts") or workload.get("num_prompts"))
-    if any(_CALLERS.search(str(key)) for key in workload) or (prompts or 0) < BATCH_OF_PROMPTS:
+    if not prompts:
+        requests = number(workload.get("requests") or workload.get("num_requests")) or 0
+        prompts = requests if requests <= MANY_REQUESTS else 0
+    if any(_CALLERS.search(str(key)) for key in workload) or prompts < BATCH_OF_PROMPTS:
         return
-    if prompts and not {"inflight_mean_count", "offered_rate_per_s"} & set(found.facts):
+    if not {"inflight_mean_count", "offered_rate_per_s"} & set(found.facts):
         found.offer("inflight_mean_count", f"{prompts / 2:g}..{prompts:g}", "workload.prompts")
         found.offer("load_mode", "closed", "workload.prompts")
 
@@ -264,9 +267,9 @@ def _log(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
         step = 10 if "Avg prompt throughput" in whole else 1
         found.log.append(re.sub(r"00:00:0\d", f"00:{clock // 60:02}:{clock % 60:02}", line))
         clock += step
-    for line in found.log:
-        for signal, value in said(line):
-            found.offer(signal, value, "log")
+    lines = [told_ for line in found.log for told_ in said(line)]
+    for signal, value in sorted(lines, key=lambda s: s[0].endswith("_s") and -_size(*s)):
+        found.offer(signal, value, "log")  # of several times the longest
     for key, values in seen.items():
         signal, _, unit = key.partition(" ")
         text = (
@@ -275,6 +278,10 @@ def _log(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
             else f"{min(values):g}..{max(values):g}"
         )
         found.offer(signal, f"{text} {unit}".strip(), "log_lines_rebuilt")
+
+
+def _size(signal: str, text: str) -> float:
+    return read_fact(signal, text).value or 0.0
 
 
 def _numbers(value: Any) -> list[float]:

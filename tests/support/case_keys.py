@@ -12,7 +12,7 @@ import yaml
 
 from whybound.collector import fact_forms, fact_table
 from whybound.collector.fact_figures import number, ranged, span
-from whybound.collector.fact_table import Row, is_time, statistic, tokens
+from whybound.collector.fact_table import Row, is_time, statistic, tokens, unit_of
 
 __all__ = [
     "VERSUS",
@@ -24,6 +24,7 @@ __all__ = [
     "span",
     "table",
     "tokens",
+    "unit_of",
     "written",
 ]
 
@@ -49,6 +50,7 @@ class Known(NamedTuple):
     second: str
     states: bool
     beside: bool
+    words: bool
 
 
 @cache
@@ -72,6 +74,11 @@ def _rows(section: str) -> list[Mapping[str, Any]]:
     return rows + [r for r in more if "ahead" not in r]
 
 
+_ARM = re.compile(
+    r"bad|good|before|after|slow|fast|broken|healthy|stock|patched|old|new|on|off|now|default|current"
+    r"|(?:c|bs|conc|batch|ctx|x|n)?_?\d+k?|\w+_(?:on|off)", re.IGNORECASE,
+)  # fmt: skip
+"""A key that says which side or point of a sweep a figure is of, and nothing of what it is."""
 VERSUS = re.compile(r"(\w+?)_(?:vs|versus|over|against)_(\w+)$", re.IGNORECASE)
 """Two systems in one key: `A_vs_B`."""
 
@@ -91,6 +98,8 @@ def find(path: Sequence[str], section: str, about: str = "", value: Any = None) 
     rows = _rows(_SECTIONS[section])
     those = [r for r in rows if "about" not in r or re.search(r["about"], about, re.IGNORECASE)]
     found = fact_table.find(path, those, value)
+    if found is None and 0 < len(named := [p for p in path if not _ARM.fullmatch(p)]) < len(path):
+        found = fact_table.find(named, those, value)
     if found is None:
         return None
     return Known(
@@ -98,7 +107,7 @@ def find(path: Sequence[str], section: str, about: str = "", value: Any = None) 
         found.get("as", ""), found.get("scale", 1.0), found.get("mode", ""), found.get("none", ""),
         found.get("over", ""), found.get("log", False), found.get("order", 0), found.get("part", False),
         found.get("also", {}), found.get("run", ""), found.get("second", ""), found.get("states", False),
-        found.get("beside", False),
+        found.get("beside", False), found.get("words", False),
     )  # fmt: skip
 
 

@@ -14,6 +14,17 @@ from case_sides import leaves_of
 from case_switches import environment, memory_share, speculates, switched, told_by, yaml_setting
 from case_words import graph_sizes
 
+_TRIED = re.compile(r"\((?:the )?(?:after|fix|cure|check|tried|tested|workaround|with fix)\b")
+_COUNTS = {
+    "dual": "2",
+    "two": "2",
+    "2": "2",
+    "four": "4",
+    "quad": "4",
+    "4": "4",
+    "eight": "8",
+    "8": "8",
+}
 _UNSAID = re.compile(r"\s*(not |n/a|same-node|-$)|.*\bname not in\b", re.IGNORECASE)
 _ENGINES = (("sglang", "sglang"), ("vllm", "vllm"), ("llama.cpp", "llamacpp"))
 STARTS = {
@@ -47,7 +58,11 @@ def launch(case: Mapping[str, Any], found: Evidence) -> None:
     kind = next((kind for word, kind in _ENGINES if word in named), "")
     name = name_of(model.get("name", ""))
     arguments: list[str] = []
-    for written_ in case.get("launch_args") or []:
+    given = [part for a in case.get("launch_args") or [] for part in _parts(str(a))]
+    for written_ in given:
+        if _TRIED.search(written_):
+            found.unmapped[f"launch_args: {written_}"] = "what was tried"
+            continue
         told = _in_words(str(written_), found)
         argument = _argument(str(written_), kind) or _switched(str(written_), kind, case)
         if (switch := switched(str(written_), kind)) is not None:
@@ -79,6 +94,17 @@ def launch(case: Mapping[str, Any], found: Evidence) -> None:
         found.settings["max_model_len"] = f"{context:g}"
 
 
+def _parts(text: str) -> list[str]:
+    """`TP8/EP8` is `tp 8` and `ep 8`; `TP4` is `tp 4`."""
+    if re.fullmatch(
+        r"(?:[TEDP]P[ =]?\d+)(?: ?[/,+x ] ?[TEDP]P[ =]?\d+)*", text.strip(), re.IGNORECASE
+    ):
+        return [
+            f"{a.lower()} {n}" for a, n in re.findall(r"([A-Za-z]P)[ =]?(\d+)", text, re.IGNORECASE)
+        ]
+    return [text]
+
+
 def _in_words(text: str, found: Evidence) -> bool:
     """Facts and settings that an argument tells beside what it is."""
     key = f"launch_args: {text}"
@@ -99,6 +125,10 @@ def _in_words(text: str, found: Evidence) -> bool:
         found.offer("max_num_seqs_asked_count", asked[1], key)
     if threads := re.search(r"(?:OMP|MKL|TORCH)_NUM_THREADS\W{1,3}(\d+)", text):
         found.offer("cpu_threads_count", threads[1], key)
+    if gpus := re.match(r"(dual|two|2|four|quad|4|eight|8)[- ]gpus?\b", text, re.IGNORECASE):
+        found.settings.setdefault("gpu_count", _COUNTS[gpus[1].lower()])
+    if re.match(r"(MTP|spec\w*|EAGLE\w*|k)[ =]0/\d+$", text):
+        found.settings["speculation"] = "off"
     if cache := re.match(r"(\w+) (?:K/V|KV)[ -]cache$", text):
         found.settings["kv_cache_dtype"] = cache[1]
     return beside or len(found.facts) + len(found.settings) > before
@@ -132,6 +162,19 @@ def _argument(text: str, kind: str) -> str:
     if text.startswith("-"):
         name, _, value = text.partition(" ")
         return f"{name} {shlex.quote(value)}" if re.search("[<>]", value) else text
+    if found := re.fullmatch(r"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+) (\S+)", text):
+        text = f"{found[1]}={found[2]}"
+    if found := re.fullmatch(
+        r"(quantization|kv[ _-]cache[ _-]dtype|attention[ _-]backend|dtype)[ =:]+([\w.]+)", text
+    ):
+        return f"--{re.sub('[ _]', '-', found[1])} {found[2]}"
+    if found := re.fullmatch(r"(\w+) attention(?: backend)?", text):
+        dp = found[1].lower() == "dp"
+        return (
+            ("--enable-dp-attention" if kind == "sglang" else "")
+            if dp
+            else f"--attention-backend {found[1]}"
+        )
     if variable := environment(text):
         return variable
     if share := memory_share(text, kind):
@@ -139,14 +182,18 @@ def _argument(text: str, kind: str) -> str:
     if memory := re.match(r"kv[ _-]cache (\d+(?:\.\d+)?) ?([GM]i?B)$", text, re.IGNORECASE):
         size = float(memory[1]) * _BYTES[memory[2].lower()]
         return f"--kv-cache-memory-bytes {size:.0f}" if kind == "vllm" else ""
+    if found := re.fullmatch(r"(MTP|EAGLE\d?) ([1-9]\d*)/\d+", text):
+        text = f"MTP {found[2]}"
     if speculates(text):
         return _speculation("", kind)
     if found := _SPECULATION.match(text):
         return _speculation(next((g for g in found.groups() if g), ""), kind)
     if re.fullmatch(r"ep \d+", text, re.IGNORECASE):
         return "--enable-expert-parallel" if kind == "vllm" else f"--ep-size {text.split()[1]}"
-    if found := re.fullmatch(r"ctx (\d+)", text):
-        return f"--ctx-size {found[1]}"
+    if found := re.fullmatch(r"(?:ctx|context) (\d+)([kK]?)", text):
+        size = int(found[1]) * (1024 if found[2] else 1)
+        flag = {"vllm": "--max-model-len", "sglang": "--context-length"}.get(kind, "--ctx-size")
+        return f"{flag} {size}"
     if found := re.fullmatch(r"tp (\d+)", text, re.IGNORECASE):
         return f"{'--tp-size' if kind == 'sglang' else '--tensor-parallel-size'} {found[1]}"
     if found := re.fullmatch(r"([a-z]+(?:_[a-z]+)+)[ =](\S+)", text):

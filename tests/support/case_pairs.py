@@ -84,7 +84,9 @@ def reference_paths(case: Mapping[str, Any]) -> set[tuple[str, ...]]:
         for point in points:
             theirs = (x for x in points if x.signal == point.signal and x.levels == point.levels)
             if _side(row, point.words) == "reference" and any(
-                _side(row, x.words) == "this" for x in theirs
+                _side(row, x.words) == "this"
+                or (row.get("bare") and _bare(row["reference"], point) == x.words)
+                for x in theirs
             ):
                 found.add(point.path)
     found |= _whole_variants(case, rows)
@@ -235,7 +237,9 @@ def _pair(row: Mapping[str, Any], points: Sequence[Point]) -> tuple[Point, Point
     for order, signal in enumerate(row["of"]):
         of = [p for p in able if p.signal.startswith(signal)]
         for this in of:
-            if _side(row, this.words) != "this" or not this.chosen:
+            if _side(row, this.words) not in (("this", "") if row.get("bare") else ("this",)):
+                continue
+            if not this.chosen:
                 continue
             if this.rank == UNFED and not row.get("between"):
                 continue
@@ -265,11 +269,13 @@ def _beside(row: Mapping[str, Any], this: Point, other: Point) -> bool:
         return bool(alike) and this.low > other.high
     side = _side(row, other.words)
     if side == "reference":
-        return True
-    if row.get("unmarked") and not side:
-        bare = re.sub(rf"(^|_)(?:{row['this']})(?=_|$)", "", this.words).strip("_")
-        return bare == other.words
-    return False
+        return _side(row, this.words) == "this" or _bare(row["reference"], other) == this.words
+    return bool(row.get("unmarked")) and not side and _bare(row["this"], this) == other.words
+
+
+def _bare(pattern: str, point: Point) -> str:
+    """The words of a figure without those that say which side it is of."""
+    return re.sub(rf"(^|_)(?:{pattern})(?=_|$)", "", point.words).strip("_")
 
 
 def _both_named(row: Mapping[str, Any], one: Sequence[str], two: Sequence[str]) -> bool:

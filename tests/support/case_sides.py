@@ -79,7 +79,7 @@ def sides(case: Mapping[str, Any], beside: Collection[tuple[str, ...]] = ()) -> 
     chosen = _chosen_levels(leaves, held, slow, " ".join(map(str, case.get("launch_args") or [])))
     found = Sides(chosen=chosen)
     strangers = _strange_versions(case, leaves) | _strange_engines(case, leaves)
-    variants = _other_variants(case, leaves)
+    variants = _other_variants(case, leaves) | _switched_arms(case, leaves)
     for leaf in leaves:
         parts = tokens(leaf.path)
         is_slow = bool(slow) and _has(parts, slow)
@@ -152,6 +152,34 @@ def _other_variants(case: Mapping[str, Any], leaves: list[Leaf]) -> set[tuple[st
         if 1 < len(names) < 5 and sum(m.lower() in values for m in names) == 1 and parent
         for n in names if n.lower() not in values and level(n) is None
     }  # fmt: skip
+
+
+def _switched_arms(case: Mapping[str, Any], leaves: list[Leaf]) -> set[tuple[str, ...]]:
+    """Prefixes of the arm that the server was not started with: `graph_on` beside `--disable-cuda-graph`."""
+    started = re.sub(
+        r"[^a-z0-9;]+", "_", " ; ".join(map(str, case.get("launch_args") or [])).lower()
+    )
+    names = {leaf.path[: i + 1] for leaf in leaves for i in range(len(leaf.path))}
+    found = set()
+    for path in names:
+        arm = re.fullmatch(r"(\w+)_(on|off)", path[-1].lower())
+        if (
+            not arm
+            or (*path[:-1], f"{path[-1][: len(arm[1])]}_{ {'on': 'off', 'off': 'on'}[arm[2]] }")
+            not in names
+        ):
+            continue
+        what = re.escape(arm[1])
+        off = re.search(
+            rf"(disable|no|without)_(\w{{0,12}}_)?{what}|{what}\w{{0,8}}_(off|disabled|false|0)\b",
+            started,
+        )
+        on = re.search(
+            rf"enable_(\w{{0,12}}_)?{what}|{what}\w{{0,8}}_(on|enabled|true|1)\b", started
+        )
+        if bool(off) != bool(on) and (arm[2] == "on") == bool(off):
+            found.add(path)
+    return found
 
 
 def leaves_of(node: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
@@ -236,8 +264,19 @@ def _chosen_levels(
         if own is None and _COLLECTIVE.search(".".join(parent)):
             of_decode = [n for n in names if (level(n) or 0.0) >= DECODE_BYTES]
             own = min(of_decode or names, key=lambda n: level(n) or 0.0)
+        own = own or _told_elsewhere(leaves, parent)
         chosen[parent] = own or max(names, key=lambda n: level(n) or 0.0)
     return chosen
+
+
+def _told_elsewhere(leaves: list[Leaf], parent: tuple[str, ...]) -> str | None:
+    """The point of a sweep whose figures, to the digit, are told outside of it too."""
+    at = len(parent)
+    inside = [x for x in leaves if x.path[:at] == parent and len(x.path) > at]
+    outside = {n for x in leaves if x.path[:at] != parent and (n := number(x.value)) and n % 1}
+    hits = [x.path[at] for x in inside if number(x.value) in outside]
+    names = set(hits)
+    return hits[0] if len(names) == 1 else None
 
 
 def _is_after(path: tuple[str, ...], words: Collection[str]) -> bool:

@@ -26,6 +26,17 @@ _LOG = (
     ),
     ("retractions_count", r"(?<!no )(?<!0 )\bretract", ">= 1"),
     ("preemptions_count", r"(?<!no )(?<!0 )\bpreempt", ">= 1"),
+    ("slow_tokenizer", r"\busing a slow tokenizer|slow \(python\) tokenizer", "yes"),
+    (
+        "proxy_buffering",
+        r"(?:no-?_?delay|tcp_?nodelay)\W{1,3}(?:is )?(?:not set|unset|off|disabled|missing)"
+        r"|without (?:tcp_?)?no-?_?delay|nagle\W{1,3}(?:is )?(?:left )?(?:on|enabled)\b", "on",
+    ),
+    (
+        "kv_transfer_mean_s",
+        r"\b(?:nixl|mooncake|ucx|kv[ _-](?:cache[ _-])?transfer)\b.*\b(?:time|took|total)\b.*?"
+        r"(\d[\d.]* ?m?s)\b", "{}",
+    ),
     ("moe_default_config", r"default (fused )?moe config", "yes"),
     (
         "kv_used_max_ratio",
