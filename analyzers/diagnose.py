@@ -37,7 +37,7 @@ from .coverage import level_one, missing_lines
 from .database import open_database
 from .derived import derived_signals
 from .fit import fit, load_mode
-from .given import SOURCE, disagreements, with_derived
+from .given import GIVEN, disagreements, with_derived
 from .goal import measured_target
 from .narrate import exhibits, sentence
 from .next_step import next_measurement
@@ -135,7 +135,7 @@ def diagnose_open(
             a.verdict,
             a.prechecks,
             run.manifest,
-            {s.name for s in a.signals if s.level > 0 or s.source == SOURCE},
+            {s.name for s in a.signals if s.level > 0 or s.source in GIVEN},
             missing,
             a.findings,
             rules,
@@ -253,7 +253,8 @@ RECORDED = (
 def _recorded(found: Mapping[str, Signal]) -> bool:
     """Was all that the fit rests on measured, none of it told by hand or by another tool's summary?"""
     return all(
-        any(name in found and found[name].source != "facts" for name in names) for names in RECORDED
+        any(name in found and found[name].source not in GIVEN for name in names)
+        for names in RECORDED
     )
 
 
@@ -337,7 +338,7 @@ def evidence(signal: Signal) -> Evidence:
 
 
 def _query(signal: Signal) -> str:
-    if signal.source == SOURCE:
+    if signal.source in GIVEN:
         return f"SELECT * FROM facts WHERE signal = '{signal.name}'"  # noqa: S608
     return f"SELECT {signal.name} FROM {signal.source}" if signal.source != "fit" else ""  # noqa: S608
 

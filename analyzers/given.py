@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 
     import duckdb
 
-SOURCE = TOLD[0]
-"""The `source` of a signal that was given."""
+SOURCE = "facts"
+"""The `source` of a signal that another tool printed."""
+
+HAND = TOLD[0]
+"""The `source` of a signal that a person typed."""
+
+GIVEN = (SOURCE, HAND)
 
 DERIVED = frozenset((
     "capacity_gain_uncapped_ratio", "rho_capped_ratio", "rho_uncapped_ratio", "prefill_share_ratio",
@@ -77,13 +82,14 @@ def given_signals(con: duckdb.DuckDBPyConnection) -> list[Signal]:
     """The signals of the table `facts`, one a name and scope, the most direct; unknown names left out."""
     found: dict[tuple[str, str], Signal] = {}
     known = known_signals()
-    for name, scope, value, text, low, high, n, _, _ in con.execute(_GIVEN).fetchall():
+    for name, scope, value, text, low, high, n, source, _ in con.execute(_GIVEN).fetchall():
         if name not in known or (name, scope or "") in found:
             continue
         numbers = [v if v is not None and math.isfinite(v) else None for v in (value, low, high)]
         signal = Signal(
             name=name, scope=scope or "", value=numbers[0], text=text if value is None else None,
-            low=numbers[1], high=numbers[2], unit=unit_of(name), n=n or 0, level=known[name], source=SOURCE,
+            low=numbers[1], high=numbers[2], unit=unit_of(name), n=n or 0, level=known[name],
+            source=HAND if source == "hand" else SOURCE,
         )  # fmt: skip
         if signal.text is not None or interval(signal) is not None:
             found[name, signal.scope] = signal
@@ -99,7 +105,7 @@ def with_given(measured: Sequence[Signal], con: duckdb.DuckDBPyConnection) -> li
 def with_derived(signals: Sequence[Signal], derived: Sequence[Signal]) -> list[Signal]:
     """Signals and what the fitted model derives from them; of a name in both the derived one counts."""
     told = {(s.name, s.scope) for s in derived}
-    kept = (s for s in signals if s.source != SOURCE or (s.name, s.scope) not in told)
+    kept = (s for s in signals if s.source not in GIVEN or (s.name, s.scope) not in told)
     return [*kept, *derived]
 
 

@@ -60,8 +60,8 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-TOLD = ("facts", "told")
-"""The `source` of signals that nobody recorded: given, or following from given ones."""
+TOLD = ("facts by hand", "told")
+"""The `source` of signals that nobody recorded: typed by a person, or following from given ones."""
 
 
 class Param(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ def test_given_signals_arrive_with_their_bounds(tmp_path):
         "ratio",
         0,
         3,
-        "facts",
+        "facts by hand",
     )
     dram = found["gpu_dram_ratio", ""]
     assert (dram.value, dram.low, dram.high) == (None, 0.0, 0.7)

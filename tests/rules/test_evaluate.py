@@ -395,3 +395,10 @@ def test_outcomes_travel_frozen():
     (outcome,) = evaluate(rule([above("a", 1)]), Signals())
     with pytest.raises(dataclasses.FrozenInstanceError):
         outcome.state = "fires"
+
+
+def test_a_rule_on_what_was_recorded_takes_no_count_that_a_person_told():
+    rule = load_prechecks()["too_few_samples"]
+    for source, state in (("load", "fires"), ("facts", "fires"), ("facts by hand", "cannot_tell")):
+        few = Signals([Signal(name="requests_count", value=8.0, source=source)])
+        assert evaluate(rule, few)[0].state == state
