@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -120,6 +121,12 @@ def _largest(row: Row, path: Sequence[str], value: Any) -> str | None:
     return str(max(map(int, found))) if found else None
 
 
+def _grid(row: Row, path: Sequence[str], value: Any) -> str | None:
+    """Blocks of a grid of up to three dimensions: `(8, 32, 1)`."""
+    sizes = [int(n) for n in re.findall(r"\d+", str(value))]
+    return str(math.prod(sizes)) if 0 < len(sizes) < 4 and math.prod(sizes) > 0 else None
+
+
 def _bandwidth(row: Row, path: Sequence[str], value: Any) -> str | None:
     """Bytes a second; a small b in a key or a value is a bit."""
     text = _plain(value)
@@ -195,6 +202,7 @@ FORMS: dict[str, Callable[[Row, Sequence[str], Any], str | None]] = {
     "times": lambda _row, _path, value: times(str(value)),
     "process": _process,
     "images": _images,
+    "grid": _grid,
     "least": _least,
     "words": lambda _row, _path, value: found_none(value),
     "on_host": lambda _row, _path, value: on_host(value),
@@ -216,6 +224,7 @@ count          a number, the length of a list of names, or at least one of what 
 largest        the largest number
 bandwidth      bytes a second; a small b is a bit
 process        CPU of one process, where 100 is a core
+grid           blocks of a grid, the product of its dimensions
 least          at least so many; images: how many a request; rate: requests a second among words
 exceeds        what is needed over what there is; on_host: weights in host memory
 not_flag, on_off, share, times, stack, link, cores, words   what words say, see fact_words

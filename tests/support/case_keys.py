@@ -76,7 +76,7 @@ def _rows(section: str) -> list[Mapping[str, Any]]:
 
 _ARM = re.compile(
     r"bad|good|before|after|slow|fast|broken|healthy|stock|patched|old|new|on|off|now|default|current"
-    r"|(?:c|bs|conc|batch|ctx|x|n)?_?\d+k?|\w+_(?:on|off)", re.IGNORECASE,
+    r"|(?:c|bs|conc|batch|ctx|x|n)?_?\d+k?|\w+_(?:on|off)|(?:with|without|no)_\w+", re.IGNORECASE,
 )  # fmt: skip
 """A key that says which side or point of a sweep a figure is of, and nothing of what it is."""
 VERSUS = re.compile(r"(\w+?)_(?:vs|versus|over|against)_(\w+)$", re.IGNORECASE)

@@ -39,7 +39,7 @@ _BARE = {
 }
 _QUANT = re.compile(r"\b(awq|gptq|nvfp4|mxfp4|fp8|int8|int4)\b", re.IGNORECASE)
 _SPECULATION = re.compile(
-    r"(?:speculative )?(?:EAGLE/)?(?:MTP|EAGLE3?)(?: (\d+)| on)?(?: num_steps=(\d+).*)?$|\w+ k=(\d+)$",
+    r"(?:speculative )?(?:EAGLE/)?(?:MTP|EAGLE3?)(?: (\d+)| on)?(?: num_steps=(\d+).*)?$|\w+ [kn]=(\d+)$",
     re.IGNORECASE,
 )
 _GRAPHS = re.compile(
@@ -125,6 +125,8 @@ def _in_words(text: str, found: Evidence) -> bool:
         found.offer("max_num_seqs_asked_count", asked[1], key)
     if threads := re.search(r"(?:OMP|MKL|TORCH)_NUM_THREADS\W{1,3}(\d+)", text):
         found.offer("cpu_threads_count", threads[1], key)
+    if cache := re.fullmatch(r"KV(?: cache)? (fp8\w*|int8|bf16|fp16|q\d_\d)", text):
+        found.settings["kv_cache_dtype"] = cache[1]
     if gpus := re.match(r"(dual|two|2|four|quad|4|eight|8)[- ]gpus?\b", text, re.IGNORECASE):
         found.settings.setdefault("gpu_count", _COUNTS[gpus[1].lower()])
     if re.match(r"(MTP|spec\w*|EAGLE\w*|k)[ =]0/\d+$", text):
@@ -196,7 +198,7 @@ def _argument(text: str, kind: str) -> str:
         return f"{flag} {size}"
     if found := re.fullmatch(r"tp (\d+)", text, re.IGNORECASE):
         return f"{'--tp-size' if kind == 'sglang' else '--tensor-parallel-size'} {found[1]}"
-    if found := re.fullmatch(r"([a-z]+(?:_[a-z]+)+)[ =](\S+)", text):
+    if found := re.fullmatch(r"([a-z]+(?:[_-][a-z]+)+)[ =](\S+)", text):
         value = found[2]
         return (
             ""

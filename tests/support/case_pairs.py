@@ -315,7 +315,7 @@ def _shard(words: str) -> int | None:
 
 def _asked_shards(case: Mapping[str, Any]) -> int | None:
     text = " ; ".join(map(str, case.get("launch_args") or []))
-    found = re.search(r"(?:\btp|tensor.parallel(?:.size)?|tp.size)[ =]+(\d+)", text, re.IGNORECASE)
+    found = re.search(r"(?:\btp|tensor.parallel(?:.size)?|tp.size)[ =]*(\d+)", text, re.IGNORECASE)
     return int(found[1]) if found else None
 
 
