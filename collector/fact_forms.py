@@ -25,6 +25,7 @@ from .fact_words import (
 )  # fmt: skip
 
 _OF = re.compile(r"([\d.]+)(?:\s*-\s*([\d.]+))? of ([\d.]+)(?:\s*-\s*([\d.]+))?(?:\s+samples)?$")
+_OF_ALL = re.compile(r"\d+ ?(?:of|/|out of) ?\d+")
 _ALMOST = re.compile(r"(?:near|about|~|≈|almost)\s*(\d+(?:\.\d+)?)\s*(%?)$")
 _SHARES = re.compile(
     r"gpu_\w+_ratio|kv_used|prefix_hit|speculation_accepted|failed|cpu_periods|collective_share|host_cpu|graph_replayed"
@@ -48,7 +49,7 @@ def written(row: Row, path: Sequence[str], value: Any) -> str | None:
             float(a) / float(b) for a, b in ((found[1], found[3]), (found[2], found[4])) if a and b
         ]
         return "..".join(f"{min(1.0, s):.4g}" for s in sorted(shares))
-    unit = unit_of(path) or row.unit
+    unit = row.unit if row.unit.startswith("/") else unit_of(path) or row.unit
     if not unit and _SHARES.match(row.signal) and (ends := span(value)) and max(ends) > 1:
         unit = "%"
     if kind == "ratio" and (found := _ALMOST.match(text)) and float(found[1]) > 90:
@@ -206,6 +207,7 @@ FORMS: dict[str, Callable[[Row, Sequence[str], Any], str | None]] = {
     "least": _least,
     "words": lambda _row, _path, value: found_none(value),
     "on_host": lambda _row, _path, value: on_host(value),
+    "part": lambda _row, _path, value: on_host(value) if _OF_ALL.match(str(value)) else None,
     "exceeds": lambda _row, _path, value: exceeds(str(value)),
     "cores": lambda _row, _path, value: cores(str(value)),
     "rate": lambda _row, _path, value: rate(str(value)),
@@ -224,6 +226,7 @@ count          a number, the length of a list of names, or at least one of what 
 largest        the largest number
 bandwidth      bytes a second; a small b is a bit
 process        CPU of one process, where 100 is a core
+part           `30 of 48` layers on the GPU: the rest of the weights is in host memory
 grid           blocks of a grid, the product of its dimensions
 least          at least so many; images: how many a request; rate: requests a second among words
 exceeds        what is needed over what there is; on_host: weights in host memory

@@ -84,6 +84,8 @@ def on_host(value: Any) -> str | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "yes" if value > 0 else "no"
     text = str(value)
+    if part := re.match(r"(\d+) ?(?:of|/|out of) ?(\d+)", text):  # layers on one side, of all
+        return "yes" if 0 < int(part[1]) < int(part[2]) else None
     if re.search(r"\b(all|every)\b.{0,20}\b(gpu|vram)\b|^(none|no|off|0)\b", text, re.IGNORECASE):
         return "no"
     return (
