@@ -9,6 +9,7 @@ import numpy as np
 
 from ..rules.effects import applied
 from .whatif import UNLIMITED, Engine, Load, World
+from .work import kv_split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -171,7 +172,10 @@ def _tensor_parallel(lever: str, engine: Engine, load: Load, work: Work) -> Worl
     times = 0.5 if up else 2.0
     gpus = work.gpus * (2 if up else 0.5)
     old = engine.step
-    parts = {n: getattr(old, n) * times for n in ("weights_s", "expert_s", "token_s", "kv_s")}
+    parts = {n: getattr(old, n) * times for n in ("weights_s", "expert_s", "token_s")}
+    # a latent cache, or one of few heads, is not divided further: every GPU holds it
+    divided = kv_split(work.shape, work.gpus) / kv_split(work.shape, int(gpus))
+    parts["kv_s"] = old.kv_s * divided
     ring = 2.0 * (gpus - 1) / gpus
     was = 2.0 * (work.gpus - 1) / work.gpus
     if work.gpus > 1:
@@ -185,8 +189,9 @@ def _tensor_parallel(lever: str, engine: Engine, load: Load, work: Work) -> Worl
         return None
     kv = engine.kv_tokens
     if work.weight_bytes and work.kv_bytes_per_token and work.device is not None:
-        held = work.device.memory_bytes * 0.9 * gpus - work.weight_bytes * work.gpus
-        kv = np.where(np.asarray(kv) < UNLIMITED, held / (work.kv_bytes_per_token * work.gpus), kv)
+        held = work.device.memory_bytes * 0.9 - work.weight_bytes * work.gpus / gpus
+        token = work.kv_bytes_per_token * divided
+        kv = np.where(np.asarray(kv) < UNLIMITED, held / token, kv)
         if np.any(np.asarray(kv) <= 0):
             return None
     step = replace(old, **parts)

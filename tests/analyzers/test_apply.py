@@ -191,6 +191,14 @@ def test_twice_the_gpus_divide_what_is_read_and_add_collectives():
     assert load == LOAD
 
 
+def test_a_latent_cache_is_not_divided():
+    latent = work_of({**H100, "model": "deepseek-ai/DeepSeek-V2-Lite"}, 256, 288)
+    plain = replace(ENGINE, step=replace(ENGINE.step, link_s=0.0, link_token_s=0.0))
+    (engine, _), _ = solved("tensor_parallel_up", engine=plain, work=latent)
+    assert engine.step.weights_s == pytest.approx(plain.step.weights_s / 2)
+    assert engine.step.kv_s == pytest.approx(plain.step.kv_s)
+
+
 def test_half_the_gpus_are_the_way_back():
     two = work_of({**H100, "tensor_parallel_size": "2"}, 256, 288)
     (engine, load), _ = solved("tensor_parallel_down", work=two)
