@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ..rules.model import BudgetItem, PrecheckResult, Signal, Target, Verdict
-from .verdict import NOTHING
+from .verdict import NO_ACTION, NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,16 @@ def sentence(
     if verdict.class_ is not None:
         return _resource(verdict, label, target, facts)
     if label.reason == NOTHING:
-        return "No bottleneck stands out: no single change of server or path would improve the target by 15 %."
+        half = gains.get("load_half")
+        less = (
+            f" Half the load would make it {half.mid:.3g} times better."
+            if half is not None and half.mid >= NO_ACTION
+            else ""
+        )
+        return (
+            "No bottleneck stands out: no single change of server or path would improve the target by"
+            f" 15 %.{less}"
+        )
     if label.reason == "misfit":
         return (
             "Cannot tell: no step cost that this model on this GPU could have comes near what was measured."
