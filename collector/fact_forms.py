@@ -112,6 +112,10 @@ def _count(row: Row, path: Sequence[str], value: Any) -> str | None:
         return str(len(value))
     if (text := _plain(value)) and re.fullmatch(r"[\d.,<>=~ ]+", text):
         return text
+    if value is False or (
+        isinstance(value, str) and re.match(r"(no|none|never|zero)\b", value.lower())
+    ):
+        return "0"
     if isinstance(value, str) and (plain := number(value)) is not None:
         return f"{plain:g}"
     return ">= 1" if flag(value) or (isinstance(value, str) and value.strip()) else None
@@ -164,6 +168,22 @@ def _images(row: Row, path: Sequence[str], value: Any) -> str | None:
     return None if plain is None else f"{plain:g}"
 
 
+def _below_all(path: Sequence[str], value: Any) -> str | None:
+    ends = span(value)
+    if not ends or min(ends) < 0:
+        return None
+    whole = 100 if "%" in str(value) or {"pct", "percent"} & set(tokens(path)) else 1
+    return "yes" if max(ends) < whole else "no" if min(ends) == whole else None
+
+
+def _lanes(value: Any) -> str | None:
+    sizes = [int(n) for n in re.findall(r"(?<![\w.])x? ?(\d+)(?![\w.])", str(value).lower())]
+    widths = [n for n in sizes if n in (1, 2, 4, 8, 16)]
+    if not widths or len(widths) > 2:
+        return None
+    return f"{min(widths) / (max(widths) if len(widths) > 1 else 16):.4g}"
+
+
 def _least(row: Row, path: Sequence[str], value: Any) -> str | None:
     plain = number(value)
     return f">= {plain:g}" if plain and plain > 1 else None
@@ -208,6 +228,8 @@ FORMS: dict[str, Callable[[Row, Sequence[str], Any], str | None]] = {
     "words": lambda _row, _path, value: found_none(value),
     "on_host": lambda _row, _path, value: on_host(value),
     "part": lambda _row, _path, value: on_host(value) if _OF_ALL.match(str(value)) else None,
+    "lanes": lambda _row, _path, value: _lanes(value),
+    "below_all": lambda _row, path, value: _below_all(path, value),
     "exceeds": lambda _row, _path, value: exceeds(str(value)),
     "cores": lambda _row, _path, value: cores(str(value)),
     "rate": lambda _row, _path, value: rate(str(value)),
@@ -226,6 +248,8 @@ count          a number, the length of a list of names, or at least one of what 
 largest        the largest number
 bandwidth      bytes a second; a small b is a bit
 process        CPU of one process, where 100 is a core
+lanes          `x4 of x16`: lanes of a link over those that it may have, 16 where nothing tells these
+below_all      a share of the weights that is on the GPU: below all of them the rest is in host memory
 part           `30 of 48` layers on the GPU: the rest of the weights is in host memory
 grid           blocks of a grid, the product of its dimensions
 least          at least so many; images: how many a request; rate: requests a second among words
