@@ -8,6 +8,7 @@ from typing import Any
 
 from case_evidence import Evidence
 from case_keys import find, is_time, number, ranged, span, written
+from case_knobs import knobs
 from case_pairs import cpu_of, references
 from case_sides import Leaf, Sides
 from case_steps import DECODE_ONLY, steps
@@ -53,6 +54,7 @@ def compared(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
             found.unmapped.pop(keys, None)
     _sweeps(case, told, found)
     _itl_sweep(case, told, found)
+    knobs(case, told, found)
     _worded_loads(told, found)
     _links(told, found)
     steps(case, told, found)

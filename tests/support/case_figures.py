@@ -16,7 +16,7 @@ from whybound.collector.fact_words import stack_kind
 from whybound.errors import UsageError
 
 _LARGER_IS_BETTER = re.compile(
-    r"_per_s$|^gpu_(busy|sm|clock)|^kv_(capacity|room)|^prefix_hit|^max_num_seqs_count|^cpu_limit|^graph_|_accepted_"
+    r"_per_s$|^gpu_(busy|sm|clock)|^kv_(capacity|room)|^prefix_hit|^max_num_seqs_count|^cpu_limit|^graph_|_accepted_|^kernel_(blocks|read)"
 )
 _EACH = re.compile(r"gpu\w*per_(gpu|rank|device|card)|per_gpu\w*util|gpus?_utils?$")
 """Lists with a figure for each GPU."""

@@ -13,6 +13,7 @@ from case_compared import compared
 from case_evidence import Evidence
 from case_figures import figures
 from case_keys import Known, find, number, span, written
+from case_knobs import lone_prompt
 from case_launch import STARTS, launch, name_of
 from case_pairs import reference_paths
 from case_reshape import reshaped
@@ -74,6 +75,7 @@ def evidence_of(case: Mapping[str, Any], known: Collection[str] | None = None) -
     compared(case, told, found)
     _hardware(case, found)
     _workload(case, told, found)
+    lone_prompt(found)
     launch(case, found)
     _log(case, told, found)
     return found
@@ -128,11 +130,11 @@ def _facts_files(found: Evidence) -> dict[str, str]:
 
 def _hardware(case: Mapping[str, Any], found: Evidence) -> None:
     hardware = dict(case.get("hardware") or {})
-    told = str(hardware.pop("gpu", ""))
+    told = str(hardware.pop("gpu", "") or hardware.pop("accelerator", ""))
     of_machine = re.search(r"\(\d+ ?x ([A-Z][\w -]+)\)", told)  # a machine, and the GPUs in it
     if gpu := name_of(of_machine[1] if of_machine else told):
         found.settings["gpu_name"] = gpu
-    if isinstance(gpus := hardware.pop("gpus", None), int) and gpus:
+    if isinstance(gpus := hardware.pop("gpus", hardware.pop("devices", None)), int) and gpus:
         found.settings["gpu_count"] = str(gpus)
     if gpus == 0:
         found.settings["device"] = "cpu"

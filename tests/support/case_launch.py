@@ -58,7 +58,8 @@ def launch(case: Mapping[str, Any], found: Evidence) -> None:
     kind = next((kind for word, kind in _ENGINES if word in named), "")
     name = name_of(model.get("name", ""))
     arguments: list[str] = []
-    given = [part for a in case.get("launch_args") or [] for part in _parts(str(a))]
+    gpus = number((case.get("hardware") or {}).get("gpus"))
+    given = [part for a in case.get("launch_args") or [] for part in _parts(str(a), gpus)]
     for written_ in given:
         if _TRIED.search(written_):
             found.unmapped[f"launch_args: {written_}"] = "what was tried"
@@ -94,8 +95,12 @@ def launch(case: Mapping[str, Any], found: Evidence) -> None:
         found.settings["max_model_len"] = f"{context:g}"
 
 
-def _parts(text: str) -> list[str]:
-    """`TP8/EP8` is `tp 8` and `ep 8`; `TP4` is `tp 4`."""
+def _parts(text: str, gpus: float | None = None) -> list[str]:
+    """`TP8/EP8` is `tp 8` and `ep 8`; `TP4` is `tp 4`; of more than the GPUs there are, the first was run."""
+    bare = re.sub(r"\s*\([^)]*\)", "", text).strip()
+    sizes = re.fullmatch(r"(?:TP[ =]?(\d+)) ?/ ?(?:PP[ =]?(\d+))", bare, re.IGNORECASE)
+    if sizes and gpus and int(sizes[1]) * int(sizes[2]) > gpus:
+        return [f"tp {sizes[1]}"]
     if re.fullmatch(
         r"(?:[TEDP]P[ =]?\d+)(?: ?[/,+x ] ?[TEDP]P[ =]?\d+)*", text.strip(), re.IGNORECASE
     ):
@@ -131,8 +136,8 @@ def _in_words(text: str, found: Evidence) -> bool:
         found.settings.setdefault("gpu_count", _COUNTS[gpus[1].lower()])
     if re.match(r"(MTP|spec\w*|EAGLE\w*|k)[ =]0/\d+$", text):
         found.settings["speculation"] = "off"
-    if cache := re.match(r"(\w+) (?:K/V|KV)[ -]cache$", text):
-        found.settings["kv_cache_dtype"] = cache[1]
+    if cache := re.match(r"(\w+) (?:K/V|KV)[ -]cache$|(fp8\w*|int8|q\d_\d) KV$", text):
+        found.settings["kv_cache_dtype"] = cache[1] or cache[2]
     return beside or len(found.facts) + len(found.settings) > before
 
 
@@ -186,6 +191,10 @@ def _argument(text: str, kind: str) -> str:
         return f"--kv-cache-memory-bytes {size:.0f}" if kind == "vllm" else ""
     if found := re.fullmatch(r"(MTP|EAGLE\d?) ([1-9]\d*)/\d+", text):
         text = f"MTP {found[2]}"
+    if found := re.fullmatch(
+        r"(?:\w+ )?num_speculative_tokens[ =](\d+)(?: ?/ ?\d+)*", text, re.IGNORECASE
+    ):
+        return _speculation(found[1], kind)
     if speculates(text):
         return _speculation("", kind)
     if found := _SPECULATION.match(text):

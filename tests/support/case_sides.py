@@ -104,7 +104,8 @@ def sides(case: Mapping[str, Any], beside: Collection[tuple[str, ...]] = ()) -> 
         rank += 0 if set(parts) & set(words["before"]) else 1
         rank += 0 if any(levels_of(leaf.path, chosen)) else 1
         found.before.append(Leaf(leaf.path, value, rank))
-    alone = any("single" in tokens(leaf.path) for leaf in found.before)
+    surest = min((leaf.rank for leaf in found.before), default=0)
+    alone = any("single" in tokens(leaf.path) for leaf in found.before if leaf.rank == surest)
     found.levels = [1.0] * alone + [x for name in chosen.values() if (x := level(name)) is not None]
     return found
 
@@ -132,7 +133,9 @@ def _strange_engines(case: Mapping[str, Any], leaves: list[Leaf]) -> set[str]:
         return set()
     strange = "|".join(e for e in _ENGINES if e not in own)
     words = {t for leaf in leaves for t in tokens(_own_side(leaf))}
-    return {t for t in words if re.fullmatch(rf"({strange})(v?\d+\..*)?", t)}
+    found = {t for t in words if re.fullmatch(rf"({strange})(v?\d+\..*)?", t)}
+    two_words = any(re.search(r"llama[_.-]cpp", p.lower()) for leaf in leaves for p in leaf.path)
+    return found | ({"cpp"} if two_words and "llamacpp" not in own else set())
 
 
 def _other_variants(case: Mapping[str, Any], leaves: list[Leaf]) -> set[tuple[str, ...]]:

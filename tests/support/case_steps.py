@@ -36,7 +36,8 @@ def _syncs(told: Sides, found: Evidence) -> None:
     parents: dict[tuple[str, ...], list[tuple[float, str]]] = {}
     for leaf in told.before:
         key = ".".join(leaf.path).lower()
-        ends = span(leaf.value) if _SYNC.search(leaf.path[-1].lower()) and is_time(key) else None
+        named = ".".join(leaf.path[-2:] if "per_token" in leaf.path[-1] else leaf.path[-1:]).lower()
+        ends = span(leaf.value) if _SYNC.search(named) and is_time(key) else None
         if ends and _EACH_STEP.search(key) and not re.search(r"total|nccl|reduce|share", key):
             value = (
                 sum(ends) / 2 * {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}.get(unit_of(leaf.path), 1.0)

@@ -47,6 +47,7 @@ _NO_P2P = re.compile(
 )
 _HOST_WEIGHTS = re.compile(
     r"(?:-ot|--override-tensors?)\b.*=\s*CPU|--(?:n-)?cpu-moe\b|-ncmoe\b|--cpu-offload-gb[ =](?!0\b)"
+    r"|--moe-backend[ =]offload"
     r"|experts? (?:\w+ ){0,3}(?:on|in) (?:the )?(?:CPU|host|RAM)",
     re.I,
 )

@@ -37,6 +37,16 @@ _LOG = (
         r"\b(?:nixl|mooncake|ucx|kv[ _-](?:cache[ _-])?transfer)\b.*\b(?:time|took|total)\b.*?"
         r"(\d[\d.]* ?m?s)\b", "{}",
     ),
+    (
+        "waiting_mean_count",
+        r"(?:deferred|postponed|held back|kept waiting) (?:while|until) (?:an|the)?other \w+ "
+        r"(?:is )?(?:decod|generat|finish|run)", ">= 1",
+    ),
+    (
+        "running_mean_count",
+        r"(?:deferred|postponed|held back|kept waiting) (?:while|until) (?:an|the)?other \w+ "
+        r"(?:is )?(?:decod|generat|finish|run)", ">= 1",
+    ),
     ("moe_default_config", r"default (fused )?moe config", "yes"),
     (
         "kv_used_max_ratio",
