@@ -79,6 +79,10 @@ def row(name, value):
         ("sm_clock", "1410", "gpu_sm_clock_mhz", 1410),
         ("hbm_gb_s", "1500", "memory_read_per_s", 1.5e12),
         # hosts and networks
+        ("pcie_link_width", "x4", "gpu_pcie_width_ratio", 0.25),
+        ("lnksta", "Speed 8GT/s, Width x2 (max x8)", "gpu_pcie_width_ratio", 0.25),
+        ("preemptions", "none", "preemptions_count", 0),
+        ("prefill_10k_tok_s", 1300, "prompt_tokens_per_s", 1300),
         ("process_cpu_pct", "100", "server_process_cpu_ratio", 1),
         ("engine_core_cpu", "1.0", "server_process_cpu_ratio", 1),
         ("cpu_util", "30%", "host_cpu_busy_mean_ratio", 0.3),
