@@ -34,7 +34,7 @@ from .changes import change_finding, difference
 from .confidence import confidence
 from .counterfactual import UNCAPPED, Question, tied
 from .coverage import level_one, missing_lines
-from .database import open_database
+from .database import open_database, view_sources
 from .derived import derived_signals
 from .fit import fit, load_mode
 from .given import GIVEN, disagreements, with_derived
@@ -150,7 +150,10 @@ def diagnose_open(
 
 @dataclass(frozen=True)
 class Analysis:
-    """What is known of a run before levers are ranked and words are found."""
+    """What is known of a run before levers are ranked and words are found.
+
+    `unlike`: why a variant beside it says nothing; empty where it does, or where there is none.
+    """
 
     spec: TargetSpec
     signals: list[Signal]
@@ -162,6 +165,7 @@ class Analysis:
     goal: Target
     not_shown: list[str]
     budget: list[BudgetItem]
+    unlike: str = ""
 
     @property
     def by_name(self) -> dict[str, Signal]:
@@ -207,14 +211,11 @@ def analyse(
     prechecks = [_precheck(rule, o) for rule, o in _outcomes(load_prechecks(), signals)]
     findings = [_finding(rule, o) for rule, o in _outcomes(load_rules(), signals)]
     rules = load_rules()
-    uncomparable = ""
-    if beside is not None:
-        found_difference = difference((found, settings), beside)
-        uncomparable = found_difference.unlike
-        helped = change_finding(found_difference, load_levers(), settings.get("engine", ""))
-        if helped is not None:
-            findings, rules = [helped[0], *findings], rules | {helped[1].id: helped[1]}
-    given = not _recorded(by_name) or "change_helped" in rules
+    changed = difference((found, settings), beside) if beside is not None else None
+    helped = changed and change_finding(changed, load_levers(), settings.get("engine", ""))
+    if helped:
+        findings, rules = [helped[0], *findings], rules | {helped[1].id: helped[1]}
+    given = not _recorded(by_name) or bool(helped)
     verdict, label = _verdict(spec, model, prechecks, findings, rules, given=given)
     by_name = {s.name: s for s in found if not s.scope}
     goal, not_shown = measured_target(
@@ -231,16 +232,15 @@ def analyse(
             *not_shown,
             "cost model: it does not see what the rules speak for, and estimates nothing",
         ]
-    if uncomparable:
-        not_shown = [f"{VARIANTS} cannot be compared: {uncomparable}", *not_shown]
+    unlike = ""
+    if changed is not None and changed.unlike:
+        unlike = f"the two variants cannot be compared: {changed.unlike}"
+        not_shown = [unlike, *not_shown]
     budget = time_budget(goal, by_name, model, _wait_after_cap(model, facts))
     return Analysis(
-        spec, found, model, prechecks, findings, verdict, label, goal, not_shown, budget
+        spec, found, model, prechecks, findings, verdict, label, goal, not_shown, budget, unlike
     )
 
-
-VARIANTS = "the two variants"
-"""What a line of what was not shown begins with, where a comparison says nothing."""
 
 RECORDED = (
     ("server_itl_mean_s", "server_decode_mean_s", "client_itl_mean_s"),
@@ -340,7 +340,9 @@ def evidence(signal: Signal) -> Evidence:
 def _query(signal: Signal) -> str:
     if signal.source in GIVEN:
         return f"SELECT * FROM facts WHERE signal = '{signal.name}'"  # noqa: S608
-    return f"SELECT {signal.name} FROM {signal.source}" if signal.source != "fit" else ""  # noqa: S608
+    # what the model, a table of devices or other facts gave is in no view
+    known = signal.source in view_sources()
+    return f"SELECT {signal.name} FROM {signal.source}" if known else ""  # noqa: S608
 
 
 def _callers(run: Run) -> dict[str, float]:
@@ -463,9 +465,8 @@ def _told(a: Analysis, missing: list[str]) -> Verdict:
     verdict.says = sentence(verdict, a.label, a.goal, a.facts, a.prechecks, missing)
     if a.label.says and a.label.reason not in ("rules", "split") and verdict.class_ is not None:
         verdict.says += f" What was seen: {a.label.says}."
-    verdict.says += "".join(
-        f" {x[0].upper()}{x[1:]}." for x in a.not_shown if x.startswith(VARIANTS)
-    )
+    if a.unlike:
+        verdict.says += f" {a.unlike[0].upper()}{a.unlike[1:]}."
     causes = [p.says for p in a.prechecks if p.effect == "explains"]
     if causes and not verdict.withheld:
         verdict.says += f" What the prechecks add: {'; '.join(causes)}."
