@@ -1,20 +1,10 @@
--- requires: samples events
+-- requires: log_lines events
 -- grain: one row
 -- signals: level 1
 CREATE VIEW log_batches AS
-WITH lines AS (
-  SELECT
-    t_ns, replica,
-    max(value) FILTER (signal = 'engine_running_count') AS running,
-    max(value) FILTER (signal = 'engine_waiting_count') AS waiting,
-    max(value) FILTER (signal = 'log_generation_tokens_per_s') AS generated,
-    max(value) FILTER (signal = 'log_graph_used_ratio') AS graphed
-  FROM samples
-  WHERE labels LIKE '%"from":"log"%'
-  GROUP BY t_ns, replica
-), placed AS (
+WITH placed AS (
   SELECT *, count(generated) OVER (PARTITION BY replica ORDER BY t_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS place
-  FROM lines
+  FROM log_lines
 ), told AS (
   SELECT *, lag(running) OVER (PARTITION BY replica ORDER BY t_ns) AS before
   FROM (
@@ -44,7 +34,7 @@ WITH lines AS (
 )
 SELECT
   count(*) AS n,
-  (SELECT avg(graphed) FROM lines WHERE running > 0) AS graph_replayed_ratio,
+  (SELECT avg(graphed) FROM log_lines WHERE running > 0) AS graph_replayed_ratio,
   2 * sum(busy.generated) / nullif(sum(most + fewest), 0) AS generation_per_running_per_s,
   CASE WHEN count(waiting) >= 2
     THEN count_if(waiting = 0 AND busy.generated <= 0.1 * could.generated)::DOUBLE / count(waiting) END AS stalled_generation_ratio

@@ -1,27 +1,17 @@
--- requires: samples
+-- requires: log_lines
 -- grain: one row
 -- signals: level 1
 CREATE VIEW log_contexts AS
-WITH lines AS (
-  SELECT
-    t_ns, replica,
-    max(value) FILTER (signal = 'engine_running_count') AS running,
-    max(value) FILTER (signal = 'kv_used_tokens') AS tokens,
-    max(value) FILTER (signal = 'log_generation_tokens_per_s') AS generated,
-    coalesce(max(value) FILTER (signal = 'log_spec_length_count'), 1) AS per_step
-  FROM samples
-  WHERE labels LIKE '%"from":"log"%'
-  GROUP BY t_ns, replica
-), told AS (
+WITH told AS (
   SELECT *,
     lag(running) OVER series AS before,
     -- a prefill between two decode lines is part of the later one's interval
     lag(generated) OVER series AS generated_before
-  FROM lines
+  FROM log_lines
   WINDOW series AS (PARTITION BY replica ORDER BY t_ns)
 ), clean AS (
   SELECT
-    replica, running, tokens / running AS context, running * per_step / generated AS step,
+    replica, running, tokens / running AS context, running * coalesce(per_step, 1) / generated AS step,
     row_number() OVER (PARTITION BY replica, running ORDER BY tokens) AS place,
     count(*) OVER (PARTITION BY replica, running) AS lines
   FROM told

@@ -1,24 +1,13 @@
--- requires: samples
+-- requires: log_lines
 -- grain: one row
 -- signals: level 1
 CREATE VIEW log_rates AS
-WITH lines AS (
-  SELECT
-    t_ns, replica,
-    max(value) FILTER (signal = 'engine_running_count') AS running,
-    max(value) FILTER (signal = 'log_generation_tokens_per_s') AS generated,
-    max(value) FILTER (signal = 'log_prompt_tokens_per_s') AS prompted,
-    max(value) FILTER (signal = 'prefix_hit_ratio') AS hits
-  FROM samples
-  WHERE labels LIKE '%"from":"log"%'
-  GROUP BY t_ns, replica
-)
 SELECT
   count(generated) AS n,
   avg(generated) AS log_generation_tokens_per_s,
   avg(prompted) AS log_prompt_tokens_per_s,
   arg_max(hits, t_ns) FILTER (hits IS NOT NULL) AS log_prefix_hit_ratio
-FROM lines
+FROM log_lines
 -- the line after the last request still shows a rate, one in the middle of nothing shows none
 WHERE running > 0 OR generated > 0
 HAVING count(generated) > 0;
