@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import UsageError
 from .fact_figures import figure, number, ranged, span
 from .fact_table import Row, is_time, tokens, unit_of
-from .fact_values import read_fact, unit_suffix
+from .fact_values import first_readable, unit_suffix
 from .fact_words import (
     cores,
     exceeds,
@@ -56,13 +55,7 @@ def written(row: Row, path: Sequence[str], value: Any) -> str | None:
         return f"{0.9 * float(found[1]):g}-100 %"
     with_unit = [f"{text} {unit}"] if unit and re.search(r"\d$", text) else []
     in_words = [w] if kind == "ratio" and (w := share(text) or share(str(value))) else []
-    for candidate in (*with_unit, text, *in_words):
-        try:
-            read_fact(row.signal, candidate)
-        except UsageError:
-            continue
-        return candidate
-    return None
+    return first_readable(row.signal, (*with_unit, text, *in_words))
 
 
 def _zero(row: Row, path: Sequence[str], value: Any) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..errors import UsageError
@@ -211,3 +212,14 @@ def _example(unit: str) -> str:
     return {"s": "30 ms, 20..40 ms or '< 1 s'", "ratio": "0.6, 60-75 % or '< 0.9'"}.get(
         unit, "64, 40..60 or '>= 8'"
     )
+
+
+def first_readable(name: str, candidates: Iterable[str]) -> str | None:
+    """The first of several ways to write a figure that `read_fact` takes; None when it takes none."""
+    for candidate in candidates:
+        try:
+            read_fact(name, candidate)
+        except UsageError:
+            continue
+        return candidate
+    return None

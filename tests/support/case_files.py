@@ -21,8 +21,7 @@ from case_sides import Leaf, Sides, sides
 from case_words import said
 
 from whybound.collector.fact_figures import figure
-from whybound.collector.fact_values import read_fact
-from whybound.errors import UsageError
+from whybound.collector.fact_values import first_readable, read_fact
 
 _STATISTICS = (
     (r"Avg generation throughput: ([\d.]+)", "generation_tokens_per_s", ""),
@@ -233,16 +232,9 @@ def _workload_figure(row: Known, value: Any, told: Sides) -> str | None:
     if re.search(r"\btwice\b", str(value)):
         return "2"
     text = figure(str(value))
-    for candidate in (
-        f"{text} {row.unit}".strip(),
-        *(f"{n:.10g}" for n in [number(value)] if n is not None),
-    ):
-        try:
-            read_fact(row.signal, candidate)
-        except UsageError:
-            continue
-        return candidate
-    return None
+    plain = number(value)
+    numbers = [] if plain is None else [f"{plain:.10g}"]
+    return first_readable(row.signal, (f"{text} {row.unit}".strip(), *numbers))
 
 
 def _log(case: Mapping[str, Any], told: Sides, found: Evidence) -> None:
